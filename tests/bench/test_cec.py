@@ -16,7 +16,8 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     for point in results["share"] + results["objective"]:
         assert 0 < point["extent_bytes"] <= 2 * point["written_bytes"]
         assert point["recovery_ms"] > 0
-    assert [point["windows"] for point in results["objective"]] == [300, 300]
+    kinds = [(point["kind"], point["windows"]) for point in results["objective"]]
+    assert kinds == [(kind, 300) for kind in (cec.SLOW, cec.SLOW, cec.MIXED, cec.MIXED)]
     assert results["objective"][1]["shortfall"] == ""
     page = cec.write(results, tmp_path).read_text()
     assert "## Share" in page

@@ -8,11 +8,13 @@ import pytest
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections import Protections
 from holdfast.api.streams import Stream
-from holdfast.api.windows import CountWindow, Window
+from holdfast.api.windows import AnyWindow, SessionWindow, Window
 from holdfast.core.haunit.plan import FootprintPlan, NodeLimits
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
+from holdfast.core.operators.footprinted_sessions import FootprintedSessions
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.state.page_manager import PageManager
 from holdfast.nexmark.generator import NexmarkConfig
@@ -27,7 +29,7 @@ def bids(flow: Dataflow, name: str = "bids") -> Stream:
     return flow.source_generator(source, name=name)
 
 
-def counted(stream: Stream, windows: Window | CountWindow, **more: Any) -> Stream:
+def counted(stream: Stream, windows: AnyWindow, **more: Any) -> Stream:
     return (
         stream.key_by("auction").window(windows).aggregate("count(*) AS n", name="counts", **more)
     )
@@ -47,10 +49,11 @@ def planned(flow: Dataflow) -> Plan:
         hf.tumbling("1 second", alignment="first"),
         hf.counting(9),
         hf.counting(9, 1),
+        hf.sessions("1 second"),
     ],
 )
 def test_windows_of_a_key_leave_footprints_and_let_go_of_their_input(
-    windows: Window | CountWindow,
+    windows: AnyWindow,
 ) -> None:
     flow = Dataflow("any")
     counted(bids(flow), windows).sink("out")
@@ -61,6 +64,7 @@ def test_windows_of_a_key_leave_footprints_and_let_go_of_their_input(
     assert counts.own_logs == ("counts[0]~footprints",)
     is_by_segments = isinstance(windows, Window) and windows.alignment == "epoch"
     kind = FootprintedAggregate if is_by_segments else FootprintedWindows
+    kind = FootprintedSessions if isinstance(windows, SessionWindow) else kind
     assert type(counts.operators[0].build(PageManager())) is kind
     assert plan.never_trims == ()
 
@@ -126,11 +130,27 @@ def test_state_behind_state_is_refused_in_one_unit() -> None:
         ({"extent": -5}, "extent=-5"),
         ({"recovery": "10 microseconds"}, "recovery='10 microseconds'"),
         ({"recovery": "soon"}, "no duration"),
+        ({"store": "s3://bucket"}, "at the checkpoint location, which may be a URL"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises((hf.OptionError, hf.DataflowError), match=re.escape(text)):
         hf.EventualCheckpoints(**settings).check(Dataflow("any"))
+
+
+def test_one_store_serves_all_units() -> None:
+    flow = Dataflow("any")
+    counted(bids(flow), TUMBLING).sink("out")
+    store = hf.EmbeddedStore()
+    eventual = hf.EventualCheckpoints(store=store)
+    assert eventual.of_unit().footprints == FootprintPlan(is_embedded=True)
+    for other in (hf.Checkpointed(), hf.EventualCheckpoints(store=hf.EmbeddedStore(copies=1))):
+        with pytest.raises(hf.OptionError, match="one store"):
+            Protections({"counts": eventual, "bids": other}).check(flow)
+    for other in (hf.Checkpointed(store=store), hf.EventualCheckpoints(), hf.UpstreamBackup()):
+        both = Protections({"counts": eventual, "bids": other})
+        both.check(flow)
+        assert both.embedded == store
 
 
 def test_another_guarantee_than_precise_is_refused() -> None:

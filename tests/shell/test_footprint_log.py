@@ -1,18 +1,55 @@
 """Footprint logs in folders and behind URLs: over lives, torn, trimmed, damaged."""
 
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from chunk_processes import ChunkProcesses
+from s3_server import s3_server
 
 from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark
 from holdfast.shell.storage.errors import FileDamaged, LogSuperseded, StorageError
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
+from holdfast.shell.stores.base import StoreUnavailable
+from holdfast.shell.stores.embedded_place import mount
 
 BODY = pa.schema([("window", pa.int64()), ("key.0", pa.string()), ("state.0", pa.int64())])
 G_OPEN, G_CHECK, R = FootprintKind.G_OPEN, FootprintKind.G_CHECK, FootprintKind.R
-PLACES = pytest.mark.parametrize("place", ["{}", "memory://{}"])
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    pytest.importorskip("moto")
+    pytest.importorskip("s3fs")
+    with pytest.MonkeyPatch.context() as patch, s3_server() as environment:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        import fsspec
+
+        fsspec.filesystem("s3").mkdir("footprints")
+        yield "s3://footprints"
+
+
+@pytest.fixture(scope="module")
+def chunks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    processes = ChunkProcesses(tmp_path_factory.mktemp("chunks"))
+    mount("chunks://store", processes.spec)
+    yield "chunks://store"
+    mount("chunks://store", None)
+    processes.end()
+
+
+@pytest.fixture(params=["folder", "memory", "s3", "chunks"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty place for a log, of each kind that there is."""
+    kind = request.param
+    if kind == "folder":
+        return str(tmp_path)
+    root = "memory:/" if kind == "memory" else request.getfixturevalue(kind)
+    return f"{root}/{uuid.uuid4()}/counts[0]"
 
 
 class Author:
@@ -49,9 +86,8 @@ def states(place: str, from_id: int, ends_at: int) -> dict[str, int]:
     return found
 
 
-@PLACES
-def test_what_a_later_life_does_not_follow_does_not_count(tmp_path: Path, place: str) -> None:
-    log = place.format(tmp_path)
+def test_what_a_later_life_does_not_follow_does_not_count(place: str) -> None:
+    log = place
     first = Author(log, 1)
     first.write(3, 2, (G_OPEN, "a", 1), (G_OPEN, "b", 1))
     safe = first.write(5, 2, (G_CHECK, "a", 2))
@@ -64,9 +100,8 @@ def test_what_a_later_life_does_not_follow_does_not_count(tmp_path: Path, place:
     second.log.close()
 
 
-@PLACES
-def test_a_zombie_hears_that_it_was_replaced(tmp_path: Path, place: str) -> None:
-    log = place.format(tmp_path)
+def test_a_zombie_hears_that_it_was_replaced(place: str) -> None:
+    log = place
     first = Author(log, 1)
     first.write(3, 1, (G_OPEN, "a", 1))
     second = Author(log, 2, follows=first.follows)
@@ -92,9 +127,8 @@ def test_a_torn_record_is_none(tmp_path: Path) -> None:
     second.log.close()
 
 
-@PLACES
-def test_records_before_t_may_be_gone(tmp_path: Path, place: str) -> None:
-    log = place.format(tmp_path)
+def test_records_before_t_may_be_gone(place: str) -> None:
+    log = place
     first = Author(log, 1)
     needed_from = first.write(3, 1, (G_OPEN, "a", 1))
     first.write(5, 1, (G_CHECK, "a", 2))
@@ -133,11 +167,10 @@ def test_records_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     first.log.close()
 
 
-@PLACES
 def test_the_log_is_read_backwards_over_pieces_and_lives_and_no_further_than_needed(
-    tmp_path: Path, place: str
+    place: str,
 ) -> None:
-    log = place.format(tmp_path)
+    log = place
     first = Author(log, 1)
     words = [(G_OPEN, f"k{i}", i) for i in range(20_000)]
     first.write(1, 20_000, *words)  # longer than a piece
@@ -165,3 +198,8 @@ def test_damage_before_the_extent_does_no_harm(tmp_path: Path) -> None:
     damaged[100_000] ^= 1
     segment.write_bytes(bytes(damaged))
     assert states(str(tmp_path), 0, ends_at) == {"a": 1}
+
+
+def test_a_log_in_a_store_of_which_nobody_has_told_is_refused_by_name() -> None:
+    with pytest.raises(StoreUnavailable, match="EmbeddedStore"):
+        Author("chunks://another/footprints/counts[0]", 1)

@@ -15,6 +15,7 @@ from holdfast.core.haunit.events import TrimFootprints
 from holdfast.core.operators.base import chosen
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
+from holdfast.core.operators.footprinted_sessions import FootprintedSessions
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.window_kinds import Entered
 from holdfast.core.recovery.extent import ExtentSearch
@@ -185,11 +186,11 @@ def _take_what_a_segment_holds_again(original: Any) -> Any:
 
 
 def _open_a_tail_behind_its_pass(original: Any) -> Any:
-    def end_pass(self: FootprintWriter, place: Any) -> Any:
+    def say(self: FootprintWriter, place: Any) -> Any:
         self._stood_at = place
         return original(self, place)
 
-    return end_pass
+    return say
 
 
 def _leave_a_tail_out(original: Any) -> Any:
@@ -198,6 +199,40 @@ def _leave_a_tail_out(original: Any) -> Any:
         return np.where(window.groups.lookup_slots(keys) < 0, 1 << 62, found)
 
     return floors_of
+
+
+def _take_what_a_key_holds_again(_: Any) -> Any:
+    def replayed(self: FootprintedSessions, floors: Any, rows: Any, low: Any) -> Any:
+        keys = self._groups.keys_of(rows.batch, floors.strings)
+        return np.flatnonzero(floors.keys.lookup_slots(keys) >= 0)
+
+    return replayed
+
+
+def _count_what_keys_take(original: Any) -> Any:
+    def process(self: FootprintedSessions, inputs: Any, low: Any, boundary_us: int) -> Any:
+        before, is_replaying = self._taken, self._floors is not None
+        output = original(self, inputs, low, boundary_us)
+        if is_replaying:
+            self._taken = before
+        return output
+
+    return process
+
+
+def _have_one_session_of_a_key(original: Any) -> Any:
+    def adopt(self: FootprintedSessions, keys: Any, lists: Any, streams: int) -> None:
+        last = [sessions[-1:] for sessions in lists.to_pylist()]
+        original(self, keys, pa.array(last, lists.type), streams)
+
+    return adopt
+
+
+def _leave_ended_sessions_open(_: Any) -> Any:
+    def end_replay(self: FootprintedSessions, boundary_us: int) -> None:
+        self._floors = None
+
+    return end_replay
 
 
 def _mutant(owner: Any, method: str, bug: Any, dataflow: str = "aggregate") -> Mutant:
@@ -246,7 +281,19 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
         FootprintedAggregate, "_floors_of", _take_what_a_segment_holds_again
     ),
     "says of a tail that it opened behind its pass": _mutant(
-        FootprintWriter, "end_pass", _open_a_tail_behind_its_pass
+        FootprintWriter, "say", _open_a_tail_behind_its_pass
+    ),
+    "takes again what a key's sessions hold": _mutant(
+        FootprintedSessions, "_replayed", _take_what_a_key_holds_again
+    ),
+    "counts only what keys take in a replay": _mutant(
+        FootprintedSessions, "process", _count_what_keys_take
+    ),
+    "has one session of each key": _mutant(
+        FootprintedSessions, "_adopt_sessions", _have_one_session_of_a_key
+    ),
+    "leaves sessions open that a replay ends": _mutant(
+        FootprintedSessions, "end_replay", _leave_ended_sessions_open
     ),
     "leaves new groups out of a replay": _mutant(
         FootprintedAggregate, "_floors_of", _leave_a_tail_out

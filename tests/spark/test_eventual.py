@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.windows import Window, counting, sliding, tumbling
+from holdfast.api.windows import SessionWindow, Window, counting, sessions, sliding, tumbling
 from holdfast.cli.main import app
 from holdfast.core.model.ids import NodeId
 from holdfast.driver.footprint_inspection import eventual_checkpoints
@@ -53,20 +54,27 @@ def extent(query: Query) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("windows", "parallelism"),
+    ("windows", "parallelism", "store"),
     [
-        (tumbling("10 seconds"), 1),
-        (sliding("10 seconds", "2 seconds"), 2),
+        (tumbling("10 seconds"), 1, "folder"),
+        (sliding("10 seconds", "2 seconds"), 2, "URL"),
+        (sessions("1 second"), 2, "chunks"),
     ],
 )
 def test_killed_again_and_again_its_windows_hold_what_they_should(
-    spark: SparkSession, tmp_path: Path, windows: Window, parallelism: int
+    spark: SparkSession,
+    tmp_path: Path,
+    windows: Window | SessionWindow,
+    parallelism: int,
+    store: str,
 ) -> None:
     tap = Tap(tmp_path / "tap", FEW)
+    folder = tmp_path / "q"
+    chunks = hf.EmbeddedStore(copies=2, data_nodes=2) if store == "chunks" else None
     query = bids(tap, windows).start(
         spark,
-        checkpointLocation=str(tmp_path / "q"),
-        protection=OFTEN,
+        checkpointLocation=f"local://{folder}" if store == "URL" else str(folder),
+        protection=replace(OFTEN, store=chunks),
         parallelism=parallelism,
     )
     for kills in range(1, 4):
@@ -78,8 +86,9 @@ def test_killed_again_and_again_its_windows_hold_what_they_should(
     assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert {r["node"] for r in query.recoveries} <= {f"counts[{i}]" for i in range(parallelism)}
-    log = tmp_path / "q" / "footprints" / "counts[0]"
-    assert log.is_dir()
+    (found, *_) = eventual_checkpoints(str(folder))
+    assert (folder / "footprints" / "counts[0]").is_dir() == (store != "chunks")
+    assert ("EmbeddedStore" in found.problem) == (store == "chunks")
 
 
 def counted(log: Log) -> Dataflow:

@@ -19,6 +19,7 @@ from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
+from holdfast.core.operators.footprinted_sessions import FootprintedSessions
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.interval_join import IntervalJoin
@@ -211,7 +212,8 @@ def _aggregate(
     windows, keys = operation.windows, operation.keys
     of = (name, schema, keys, _functions(operation.aggregates))
     if isinstance(windows, SessionWindow):
-        return SessionWindows(*of, gap_us=windows.gap_us, manager=manager)
+        made = FootprintedSessions if operation.has_footprints else SessionWindows
+        return made(*of, gap_us=windows.gap_us, manager=manager)
     if operation.has_footprints and isinstance(windows, Window) and windows.alignment == "epoch":
         size_us, slide_us = windows.size_us, windows.slide_us
         return FootprintedAggregate(*of, size_us=size_us, slide_us=slide_us, manager=manager)

@@ -110,6 +110,7 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
     from holdfast.sim.workload.protections import (
         ALL_GO_BACK,
         APPROACHES,
+        BESIDE_EVENTUAL,
         CUTS,
         GUARANTEES,
         REPLICAS,
@@ -117,7 +118,7 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
         UNDO,
     )
 
-    approaches = (*APPROACHES, REPLICATED, UNDO, REPLICAS, *CUTS, *ALL_GO_BACK)
+    approaches = (*APPROACHES, REPLICATED, UNDO, REPLICAS, *CUTS, *ALL_GO_BACK, *BESIDE_EVENTUAL)
     for kind, given, known in (
         ("dataflow", dataflow, DATAFLOWS),
         ("approach", approach, approaches),

@@ -76,7 +76,8 @@ def _info(location: str, node: NodeId, point: RestartPoint) -> EventualCheckpoin
     try:
         extent = read_extent(place, point.needed_from[stream], point.next_ids[stream], len(inputs))
     except StorageError as error:
-        return EventualCheckpointInfo(node, point.sequence, problem=str(error))
+        elsewhere = "" if has_files(place) else "; in an EmbeddedStore only its query reads it"
+        return EventualCheckpointInfo(node, point.sequence, problem=f"{error}{elsewhere}")
     return EventualCheckpointInfo(
         node,
         point.sequence,

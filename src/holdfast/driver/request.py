@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.driver.options import PREFIX
 from holdfast.errors import OptionError
@@ -16,6 +15,7 @@ from holdfast.shell.transport.addresses import Ports
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
 
@@ -73,9 +73,8 @@ class Request:
         Raises:
             OptionError: Nobody says where its data nodes keep their chunks.
         """
-        stored = self.protections.stored
-        store = None if stored is None else stored.store
-        if not isinstance(store, EmbeddedStore):
+        store = self.protections.embedded
+        if store is None:
             return None
         if is_remote(self.location) and not store.local_directory:
             raise OptionError(

@@ -21,10 +21,10 @@ from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.storage.footprint_log import (
     SEGMENT_BYTES,
+    footprint_place,
     open_footprints,
     read_extent,
 )
-from holdfast.shell.storage.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ class DividedFootprints:
             StorageError: It cannot be written, or not be read again.
         """
         operator = next(o for o in made if isinstance(o, Footprinted))
-        stream, place = plan.footprint_stream, within(self.location, "footprints", plan.node)
+        stream, place = plan.footprint_stream, footprint_place(self.location, plan)
         log = open_footprints(place, operator.body_schema, stream, incarnation)
         try:
             first_id, said = log.next_id, operator.whole()
@@ -111,7 +111,7 @@ class DividedFootprints:
         stream = plan.footprint_stream
         if stream not in point.next_ids:
             return None
-        place = within(self.location, "footprints", plan.node)
+        place = footprint_place(self.location, plan)
         first_id, ends_at = point.needed_from[stream], point.next_ids[stream]
         return read_extent(place, first_id, ends_at, len(plan.inputs))
 

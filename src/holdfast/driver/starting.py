@@ -51,6 +51,7 @@ from holdfast.shell.storage.places import (
 )
 from holdfast.shell.storage.rights import mode_of, open_location
 from holdfast.shell.stores.base import StoreSpec
+from holdfast.shell.stores.embedded_place import mount, place_in
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
@@ -252,6 +253,9 @@ def _store(ready: _Checked, undo: ExitStack) -> tuple[ChunkCluster | None, Store
     if embedded is not None:
         chunks = _start_chunks(request, embedded, ready.executors)
         undo.callback(chunks.stop)
+        place = place_in(location_id(request.location))
+        mount(place, chunks.spec)
+        undo.callback(mount, place, None)
         return chunks, chunks.spec
     store = None if stored is None else stored.store_spec(request.location)
     if isinstance(store, FolderStoreSpec):

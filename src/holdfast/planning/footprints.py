@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.operators import is_arbitrary
 from holdfast.api.steps import Stateful, WindowAggregate, WindowJoin
-from holdfast.api.windows import AnyWindow, CountWindow, SessionWindow
+from holdfast.api.windows import AnyWindow, CountWindow
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ def why_no_footprints(members: Sequence[Step]) -> str | None:
 
 def _why_no_windows(windows: AnyWindow, emit: str) -> str | None:
     """Why such windows leave no footprints; None: they do."""
-    if isinstance(windows, SessionWindow):
-        return "are sessions, whose ends move as long as they are open, and with them their names"
     if emit != "final":
         return f"put out every change (emit={emit!r}), and close without a result"
     if isinstance(windows, CountWindow):

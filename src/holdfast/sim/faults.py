@@ -49,13 +49,16 @@ KINDS: Final = {
     "leave": "a machine's executor is told to leave, and ends what is still there a while later",
     "silence": "a source gives nothing for a while, and then all of it",
     "no-boundaries": "a source promises nothing for a while; its tuples come",
+    "footprint-rot": "a bit of a node's footprint log flips, and the node dies",
 }
 
 SILENCES: Final = ("silence", "no-boundaries")
+FOOTPRINT_ROT: Final = "footprint-rot"
 
 _SILENT_PERCENT: Final = 40
 _LEAVING_PERCENT: Final = 12
-_APART: Final = (*SILENCES, "leave")
+_ROTTEN_PERCENT: Final = 20
+_APART: Final = (*SILENCES, "leave", FOOTPRINT_ROT)
 """Kinds that are drawn for themselves."""
 _BREAKS: Final = ("break", "lost-frames")
 _NODE_KINDS: Final = (
@@ -164,6 +167,7 @@ def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault,
         *_plan_silences(seed, silences, span_us),
         *(_plan_departures(seed, span_us) if "leave" in kinds else ()),
         *_plan_within_corrections(seed, kinds),
+        *(_plan_rot(seed, span_us) if FOOTPRINT_ROT in kinds else ()),
     )
 
 
@@ -188,6 +192,15 @@ def _plan_within_corrections(seed: int, kinds: tuple[str, ...]) -> tuple[Fault, 
         )
         for _ in range(draw.number(1, 4))
     )
+
+
+def _plan_rot(seed: int, span_us: int) -> tuple[Fault, ...]:
+    """Now and then footprint logs are damaged; runs without any have no such fault."""
+    draw = Draw(f"{seed}/rot of footprints")
+    if not draw.percent(_ROTTEN_PERCENT):
+        return ()
+    count = draw.number(1, 3)
+    return tuple(_lasting(draw, FOOTPRINT_ROT, span_us, 1_000, 10_000) for _ in range(count))
 
 
 def _plan_departures(seed: int, span_us: int) -> tuple[Fault, ...]:

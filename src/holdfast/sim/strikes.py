@@ -14,6 +14,7 @@ from holdfast.core.haunit.told import PeerTold
 from holdfast.sim.ailments import Ailments
 from holdfast.sim.departures import Departures
 from holdfast.sim.driver import DRIVER
+from holdfast.sim.faults import FOOTPRINT_ROT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,10 @@ class Strikes:
 
     def begin(self) -> None:
         """Wait for the times and steps of all faults."""
+        has_footprints = any(plan.footprints for plan in self._world.plans.values())
         for number, fault in self._world.faults.items():
+            if fault.kind == FOOTPRINT_ROT and not has_footprints:
+                continue
             if fault.follows is not None:
                 self._followers.setdefault(fault.follows, []).append(number)
             elif fault.at_us is None:
@@ -313,6 +317,16 @@ class Strikes:
         files = self._world.files()
         return files[fault.pick % len(files)].flip(self._pick)
 
+    def _strike_footprints(self, fault: Fault, *_: object) -> bool:
+        """A log that its node's replacement reads at once, if it needs what was damaged."""
+        plans = [plan for plan in self._world.plans.values() if plan.footprints is not None]
+        plan = plans[fault.pick % len(plans)]
+        if not self._world.sinks[plan.footprint_stream].flip(self._pick):
+            return False
+        for process in [p for p in self._world.processes.values() if p.node == plan.node]:
+            self._kill_if_alive(process)
+        return True
+
     def _strike_store(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
         self.ailments.take_store_away(until_us)
 
@@ -337,11 +351,10 @@ class Strikes:
             self.ailments.silence(fault.kind, streams[fault.pick % len(streams)], until_us)
         return bool(streams)
 
-    def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
-        self._world.clocks[machine].jump(fault.size * 100)
-
-    def _strike_back(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
-        self._world.clocks[machine].set_back(fault.size * 100)
+    def _strike_clock(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
+        clock = self._world.clocks[machine]
+        strike = clock.jump if fault.kind == "clock-jump" else clock.set_back
+        strike(fault.size * 100)
 
 
 _STRIKES: dict[str, Callable[..., bool | None]] = {
@@ -366,8 +379,9 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "slow-disk": Strikes._strike_slow,
     "full-disk": Strikes._strike_slow,
     "bit-flip": Strikes._strike_flip,
-    "clock-jump": Strikes._strike_jump,
-    "clock-back": Strikes._strike_back,
+    "clock-jump": Strikes._strike_clock,
+    "clock-back": Strikes._strike_clock,
+    FOOTPRINT_ROT: Strikes._strike_footprints,
     "store-outage": Strikes._strike_store,
     "lost-object": Strikes._strike_lost_object,
     "store-rot": Strikes._strike_rot,

@@ -1,5 +1,8 @@
 """Which windows are written next, how much, and when."""
 
+import random
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -121,7 +124,7 @@ def test_background_work_keeps_to_its_share_of_the_time():
         worked_us += 100
         if some := pacer.windows:
             took_us = 3.0 * some
-            assert took_us < 2 * AT_ONCE_US or written_us < 5000  # It learns what a window takes.
+            assert took_us < 2 * AT_ONCE_US or written_us < 5000  # It learns what one takes.
             pacer.wrote(some, took_us)
             pacer.worked(took_us)
             written_us += took_us
@@ -138,11 +141,54 @@ def test_after_an_hour_of_leisure_it_does_not_take_a_minute():
     assert written_us < 25_000
 
 
-def test_what_a_record_costs_by_itself_does_not_bring_it_down_to_a_window_at_a_time():
-    pacer, written = Pacer(0.05), 0
-    for _ in range(10_000):
+def pieces(cost_us: Callable[[int], float], count: int = 3_000) -> list[tuple[int, float]]:
+    """Sizes and durations, one piece after the other."""
+    pacer, found = Pacer(0.05), []
+    while len(found) < count:
         pacer.worked(1_000)
         if some := pacer.windows:
-            pacer.wrote(some, 1_500 + 0.5 * some)
-            written += some
-    assert written > 10_000 * 1_000 * 0.05 / 1_532 * 60
+            found.append((some, cost_us(some)))
+            pacer.wrote(*found[-1])
+    return found
+
+
+@pytest.mark.parametrize(("record_us", "each_us"), [(0, 1), (100, 3), (300, 20), (450, 0.2)])
+def test_pieces_take_as_long_as_they_should_whatever_records_and_footprints_cost(
+    record_us: float, each_us: float
+):
+    rng = random.Random(3)
+    found = pieces(lambda n: (record_us + each_us * n) * rng.lognormvariate(0, 0.2))[200:]
+    took = sorted(took_us for _, took_us in found)
+    assert 250 < took[len(took) // 2] < 600
+    assert took[len(took) * 99 // 100] < 1_050
+
+
+def test_where_many_pieces_are_late_all_are_made_smaller():
+    rng = random.Random(3)
+    found = pieces(lambda n: (50 + 3 * n) * rng.choice([1, 1, 1, 4]))[200:]
+    took = sorted(took_us for _, took_us in found)
+    assert took[len(took) * 99 // 100] < 1_200
+    assert took[len(took) // 2] > 150
+
+
+def test_small_generations_do_not_make_the_first_piece_of_a_large_one_long():
+    pacer = Pacer(1.0)
+    for _ in range(1_000):
+        pacer.worked(10_000)
+        pacer.wrote(5, 20 + 5 * 5.0)
+    assert 20 + 5.0 * pacer.windows < 1_000
+
+
+def test_where_a_record_alone_takes_too_long_footprints_still_have_a_part_of_it():
+    found = pieces(lambda n: 1_500 + 0.5 * n)[200:]
+    assert all(some > 400 for some, _ in found)
+    assert all(took_us < 2_000 for _, took_us in found)
+
+
+def test_a_share_of_the_time_is_enough_for_as_many_footprints_as_it_was():
+    pacer = Pacer(0.05)
+    for _ in range(200):
+        pacer.worked(100_000)
+        some = pacer.windows
+        pacer.wrote(some, 10.0 * some)
+    assert pacer.windows_per_s == pytest.approx(5_000, rel=0.01)

@@ -34,7 +34,8 @@ class PlacedRows:
         """Where a node stands behind so many rows."""
         boundary_us = BEGINNING_US
         if taken:
-            boundary_us = self.rows[taken - 1][1] + (self.streams > 1)
+            boundary_us = max(row[1] for row in self.rows[:taken]) + (self.streams > 1)
+            boundary_us = min([boundary_us, *(row[1] for row in self.rows[taken:])])
         if taken == len(self.rows):
             boundary_us = END_US
         cut = taken if self.streams == 1 else boundary_us

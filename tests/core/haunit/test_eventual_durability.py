@@ -136,9 +136,20 @@ def test_a_point_names_the_record_of_its_cut_and_needs_what_t_does() -> None:
     assert point.needed_from == {A: 3, LOG: 0}, "the newest footprint lacks tuple 3"
 
 
+def test_a_window_that_opens_and_closes_between_two_points_leaves_no_trace() -> None:
+    running = Running()
+    running.receive(0, 7)
+    running.receive(1, 7)
+    running.receive(2, 7, 8)
+    running.acknowledge()
+    assert running.counted() == [(7, 3)]
+    assert running.kinds() == [[FootprintKind.G_OPEN]], "of one key, for three passes"
+
+
 def test_windows_are_written_when_there_is_time_and_t_moves() -> None:
     running = Running()
     running.receive(0, 7, 8)
+    running.acknowledge()
     running.receive(2, 7)
     running.step(events.CheckWindows(1, 1.0))
     running.step(events.CheckWindows(1, 1.0))
@@ -152,6 +163,7 @@ def test_windows_are_written_when_there_is_time_and_t_moves() -> None:
 def test_t_moves_when_windows_are_written_though_no_more_input_comes() -> None:
     running = Running()
     running.receive(0, 7, 8)
+    running.acknowledge()
     running.receive(2, 7)
     running.acknowledge()
     assert running.point is not None
@@ -167,6 +179,7 @@ def test_t_moves_when_windows_are_written_though_no_more_input_comes() -> None:
 def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> None:
     running = Running()
     running.receive(0, 7, 8, 7)
+    running.acknowledge()
     running.receive(3, 8)
     running.acknowledge()
     other = Running(TWO, running)

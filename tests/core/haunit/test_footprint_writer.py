@@ -17,8 +17,10 @@ from holdfast.core.operators import footprinted_aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator, Rows
 from holdfast.core.operators.footprinted import Footprinted
+from holdfast.core.operators.footprinted_sessions import FootprintedSessions
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.keyed_windows import KeyedWindows
+from holdfast.core.operators.sessions import SessionWindows
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
 from holdfast.core.recovery.extent import Extent, ExtentSearch
 from holdfast.core.state.page_manager import PageManager
@@ -39,7 +41,16 @@ class InSegments:
     slide: int
 
 
-KINDS: dict[str, WindowKind | InSegments] = {
+@dataclass(frozen=True)
+class InSessions:
+    """Sessions, of rows that come as their times say, or not."""
+
+    gap: int
+    are_in_order: bool = True
+
+
+Kind = WindowKind | InSegments | InSessions
+KINDS: dict[str, Kind] = {
     "count 1": CountWindows(1, 1),
     "count 3": CountWindows(3, 3),
     "count 4 every 2": CountWindows(4, 2),
@@ -51,6 +62,10 @@ KINDS: dict[str, WindowKind | InSegments] = {
     "tumbling in segments": InSegments(10, 10),
     "long in segments": InSegments(80, 80),
     "sliding in segments": InSegments(40, 9),
+    "short sessions": InSessions(2),
+    "sessions": InSessions(9),
+    "sessions in disorder": InSessions(4, are_in_order=False),
+    "long sessions in disorder": InSessions(15, are_in_order=False),
 }
 
 
@@ -60,21 +75,25 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprinted_aggregate, "SEGMENT", 3)
 
 
-def operator_of(kind: WindowKind | InSegments, manager: PageManager) -> Footprinted:
+def operator_of(kind: Kind, manager: PageManager) -> Footprinted:
     """As it leaves footprints."""
     of = ("w", SCHEMA, KEYS, AGGREGATES)
     if isinstance(kind, InSegments):
         return footprinted_aggregate.FootprintedAggregate(
             *of, size_us=kind.size, slide_us=kind.slide, manager=manager
         )
+    if isinstance(kind, InSessions):
+        return FootprintedSessions(*of, gap_us=kind.gap, manager=manager)
     return FootprintedWindows(*of, windows=kind, manager=manager)
 
 
-def plain_of(kind: WindowKind | InSegments) -> Operator:
+def plain_of(kind: Kind) -> Operator:
     """As it does not."""
     of = ("w", SCHEMA, KEYS, AGGREGATES)
     if isinstance(kind, InSegments):
         return WindowAggregate(*of, size_us=kind.size, slide_us=kind.slide)
+    if isinstance(kind, InSessions):
+        return SessionWindows(*of, gap_us=kind.gap)
     return KeyedWindows(*of, windows=kind)
 
 
@@ -115,7 +134,7 @@ class Input(PlacedRows):
         return Rows(batch, times, np.arange(end - first, dtype=np.int64), 0), low
 
 
-def drawn(rng: random.Random, streams: int) -> Input:
+def drawn(rng: random.Random, streams: int, kind: Kind | None = None) -> Input:
     time_us, rows = 1000, []
     for _ in range(rng.randint(20, 90)):
         time_us += rng.choice([0, 0, 1, 2, 5])
@@ -126,6 +145,13 @@ def drawn(rng: random.Random, streams: int) -> Input:
             "s": rng.choice(["p", "qq", None, "a longer string than the others"]),
         }
         rows.append((rng.randrange(streams), time_us, values))
+    if isinstance(kind, InSessions) and not kind.are_in_order and streams == 1:
+        rows = [
+            r
+            for _, r in sorted(
+                ((at + rng.uniform(0, 8), r) for at, r in enumerate(rows)), key=lambda each: each[0]
+            )
+        ]
     return Input(rows, streams)
 
 
@@ -169,9 +195,7 @@ class Point:
 class Life:
     """One incarnation: an operator with its footprints, over the passes that chance makes."""
 
-    def __init__(
-        self, kind: WindowKind | InSegments, given: Input, log: Log, point: Point | None, objective
-    ):
+    def __init__(self, kind: Kind, given: Input, log: Log, point: Point | None, objective):
         self.given, self.log = given, log
         self.operator = operator_of(kind, PageManager(512))
         extent = None
@@ -205,30 +229,32 @@ class Life:
         """Passes up to a row, some windows written between them."""
         while self.taken < end:
             until = self.given.until(min(end, self.taken + rng.randint(1, 7)))
-            self.one_pass(until, self.given.place(until))
+            self.one_pass(until, self.given.place(until), says=rng.random() < 0.5)
             for _ in range(rng.choice([0, 0, 1, 2]) if checks else 0):
                 self.check_some(rng.randint(1, 3))
             if rng.random() < 0.4:
                 self.note()
 
-    def one_pass(self, until: int, place: Place) -> None:
+    def one_pass(self, until: int, place: Place, *, says: bool = True) -> None:
         rows, low = self.given.take(self.taken, until)
         self.footprints.begin_pass()
         self.put_out += rows_of(self.operator.process([rows], low, place.boundary_us))
-        for record in self.footprints.end_pass(place):
-            self.append(record)
+        if says:
+            self.append(*self.footprints.say(place))
         self.taken = until
         self.check()
 
     def check_some(self, windows: int) -> None:
         place = self.given.place(self.taken)
         if self.footprints.is_check_due(place):
-            self.append(self.footprints.check(windows, place))
+            self.append(*self.footprints.say(place))
+            record = self.footprints.check(windows, place)
+            self.append(*([] if record is None else [record]))
             self.check()
 
     def note(self) -> None:
         place = self.given.place(self.taken)
-        self.append(self.footprints.mark(place))
+        self.append(*self.footprints.mark(place))
         footprints = self.footprints
         self.points.append(
             Point(
@@ -240,8 +266,8 @@ class Life:
             )
         )
 
-    def append(self, batch: TupleBatch | None) -> None:
-        if batch is not None:
+    def append(self, *batches: TupleBatch) -> None:
+        for batch in batches:
             assert batch.first_id == self.log.next_id
             self.log.batches.append(through_the_codec(batch))
 
@@ -264,18 +290,18 @@ def low_of(given: Input) -> np.ndarray:
     return np.zeros(given.streams, dtype=np.int64)
 
 
-def uninterrupted(kind: WindowKind | InSegments, given: Input) -> list[tuple]:
+def uninterrupted(kind: Kind, given: Input) -> list[tuple]:
     operator = plain_of(kind)
     rows, low = given.take(0, len(given.rows))
-    boundary_us = given.rows[-1][1] + (given.streams > 1)
+    boundary_us = max(row[1] for row in given.rows) + (given.streams > 1)
     first = rows_of(operator.process([rows], low, boundary_us))
     return first + rows_of(operator.process([None], low, END_US))
 
 
-def survive(kind: WindowKind | InSegments, seed: int, streams: int, lives: int) -> list[tuple]:
+def survive(kind: Kind, seed: int, streams: int, lives: int) -> list[tuple]:
     """What was put out in the end, by lives of which each goes on from a point of one before."""
     rng = random.Random(seed)
-    given, log = drawn(rng, streams), Log()
+    given, log = drawn(rng, streams, kind), Log()
     objective = rng.choice([ALWAYS, ALWAYS, NEVER])
     result: list[tuple] = []
     points: list[Point] = []
@@ -307,14 +333,14 @@ def survive(kind: WindowKind | InSegments, seed: int, streams: int, lives: int) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_crashes_leave_the_results_of_none(kind: str, streams: int):
     for seed in range(30):
-        given = drawn(random.Random(seed), streams)
+        given = drawn(random.Random(seed), streams, KINDS[kind])
         lives = 1 + seed % 4
         assert survive(KINDS[kind], seed, streams, lives) == uninterrupted(KINDS[kind], given), seed
 
 
 def test_from_every_record_on_the_state_is_that_of_its_pass():
     for kind in KINDS.values():
-        given, log = drawn(random.Random(7), 1), Log()
+        given, log = drawn(random.Random(7), 1, kind), Log()
         life = Life(kind, given, log, None, ALWAYS)
         rng = random.Random(8)
         states: list[tuple[Point, list]] = []

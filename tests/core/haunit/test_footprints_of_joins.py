@@ -87,9 +87,12 @@ class Run(PlacedRows):
         first = rows_of(join.process(sides(self.rows), self.low(0), last))
         return first + rows_of(join.process([None, None], self.low(0), END_US))
 
-    def append(self, batch: TupleBatch | None) -> None:
-        if batch is None:
-            return
+    def append(self, *batches: TupleBatch | None) -> None:
+        for batch in batches:
+            if batch is not None:
+                self._append(batch)
+
+    def _append(self, batch: TupleBatch) -> None:
         parts = log_records.encode_record(
             RecordKind.DATA, 0, 1, batch.first_id, 0, 0, batch.batch, narrows=True
         )
@@ -125,16 +128,15 @@ class Run(PlacedRows):
             footprints.begin_pass()
             given, low = sides(self.rows[taken:until]), self.low(taken)
             results += rows_of(join.process(given, low, place.boundary_us))
-            for record in footprints.end_pass(place):
-                self.append(record)
             taken = until
             for _ in range(rng.choice([0, 0, 1, 2])):
                 if footprints.is_check_due(place):
+                    self.append(*footprints.say(place))
                     self.append(footprints.check(rng.randint(1, 3), place))
             join.check_invariants()
             footprints.check_invariants()
             if rng.random() < 0.4:
-                self.append(footprints.mark(place))
+                self.append(*footprints.mark(place))
                 ends_at, needed_from = footprints.ends_at, footprints.log_needed_from
                 points.append((taken, put_out + len(results), ends_at, needed_from))
         return results, points
@@ -185,8 +187,7 @@ def test_each_row_of_a_slow_window_is_written_about_once() -> None:
         place = run.place(taken + 40)
         footprints.begin_pass()
         join.process(sides(rows[taken : taken + 40]), run.low(taken), 100)
-        for record in footprints.end_pass(Place(taken + 40, 100, place.starts, place.starts)):
-            run.append(record)
+        run.append(*footprints.say(Place(taken + 40, 100, place.starts, place.starts)))
         check = Place(taken + 41, 100, place.starts, place.starts)
         run.append(footprints.check(9, check))
     kinds = [kind for batch in run.log for kind in batch.batch.column("kind").to_pylist()]

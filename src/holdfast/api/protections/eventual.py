@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections.base import (
     Protection,
     bytes_of,
@@ -28,9 +29,9 @@ class EventualCheckpoints(Protection):
     reads the log's end, the *extent*, and replays what the windows lack. How long that takes is
     what the user names, instead of an interval. Units without state are replayed.
 
-    Windows are `tumbling` and `sliding` ones, and `counting` ones of a key. Other state is refused
-    when the query starts, with the operator's name. Survives any number of simultaneous failures,
-    the driver's included.
+    Windows are `tumbling` and `sliding` ones, `sessions`, and `counting` ones of a key. Other state
+    is refused when the query starts, with the operator's name. Survives any number of simultaneous
+    failures, the driver's included.
 
     Attributes:
         share: Most of a node's time for windows that are written between tuples, above 0, up to 1.
@@ -40,11 +41,18 @@ class EventualCheckpoints(Protection):
             takes it; the detection of the failure is left out. None: no matter. The query's
             `lastProgress` says how long it would take now, and why the objective cannot be met, if
             it cannot.
+        store: Where footprints are kept: `EmbeddedStore(...)`, data nodes of Holdfast's own; by
+            default below the checkpoint location, which is a folder or a URL.
     """
 
     share: float = 0.05
     extent: str | int = "64 MiB"
     recovery: str | None = None
+    store: EmbeddedStore | None = None
+
+    def describe(self) -> str:
+        """Which they are, and where, for the description of a location."""
+        return "EventualCheckpoints" + ("" if self.store is None else " in EmbeddedStore")
 
     def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
@@ -53,6 +61,11 @@ class EventualCheckpoints(Protection):
 
     def of_unit(self) -> UnitProtection:
         """Windows leave footprints."""
+        if self.store is not None and not isinstance(self.store, EmbeddedStore):
+            raise OptionError(
+                f"EventualCheckpoints(store={self.store!r}); it is an EmbeddedStore, or None: then "
+                "footprints lie at the checkpoint location, which may be a URL"
+            )
         if isinstance(self.share, bool) or not 0 < self.share <= 1:
             raise OptionError(
                 f"EventualCheckpoints(share={self.share}); it lies above 0 and up to 1"
@@ -61,4 +74,7 @@ class EventualCheckpoints(Protection):
         recovery_us = None
         if self.recovery is not None:
             recovery_us = 1000 * interval_ms_of(self, self.recovery, "recovery")
-        return UnitProtection(footprints=FootprintPlan(self.share, extent_bytes, recovery_us))
+        is_embedded = self.store is not None
+        return UnitProtection(
+            footprints=FootprintPlan(self.share, extent_bytes, recovery_us, is_embedded)
+        )

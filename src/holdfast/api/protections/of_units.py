@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections.base import Protection
 from holdfast.api.protections.checkpointed import Checkpointed, StoredCheckpoints
 from holdfast.api.protections.eventual import EventualCheckpoints
@@ -45,7 +46,9 @@ class Protections:
             self.of(unit).check(flow)
         own = [p for p in map(self.of, units) if isinstance(p, StoredCheckpoints)]
         writers = {p.writers for p in own if isinstance(p, Checkpointed)}
-        if len({p.where() for p in own}) > 1 or len(writers) > 1:
+        embedded = [p.store for p in map(self.of, units) if isinstance(p, EventualCheckpoints)]
+        kept = {*(p.store for p in own), *filter(None, embedded)} if any(embedded) else set()
+        if len({p.where() for p in own}) > 1 or len(writers) > 1 or len(kept) > 1:
             raise OptionError(
                 "units are checkpointed to different stores, or with different `writers`: "
                 "one store serves all units of a query"
@@ -56,6 +59,13 @@ class Protections:
         """Where the units that are checkpointed are checkpointed to; None: there are none."""
         all_of_them = (self._default, *self._of.values())
         return next((p for p in all_of_them if isinstance(p, StoredCheckpoints)), None)
+
+    @property
+    def embedded(self) -> EmbeddedStore | None:
+        """The chunk store that the query is to run itself; None: none."""
+        all_of_them = (self._default, *self._of.values())
+        kept = [p for p in all_of_them if isinstance(p, StoredCheckpoints | EventualCheckpoints)]
+        return next((p.store for p in kept if isinstance(p.store, EmbeddedStore)), None)
 
     @property
     def keep_states(self) -> bool:

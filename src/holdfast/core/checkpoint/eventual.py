@@ -16,7 +16,8 @@ writes a window tells its former one. Cost: O(1) per footprint, O(windows) memor
 
 `RecoveryObjective` says how large the extent may become: the time to read it back, and to replay
 the tuples since T, must stay within what the user names. It says why, when it cannot.
-`Pacer` keeps what is written in the background within its share of a node's time.
+`Pacer` keeps what is written in the background within its share of a node's time, and below a
+millisecond at a time.
 """
 
 from __future__ import annotations
@@ -30,9 +31,19 @@ import numpy as np
 from holdfast.core.errors import InvariantViolation
 
 AT_ONCE_US: Final = 500
-"""Background work stops after so long, so that no tuple waits a millisecond for it."""
-_WINDOWS_FEW: Final = 64
+"""A piece of background work is to take so long."""
+STANDSTILL_US: Final = 1_000
+"""No tuple is to wait longer for it."""
+_AIM_LEAST_US: Final = 100.0
+_STEP: Final = 0.1
+_WINDOWS_FEW: Final = 32
+"""Of the first piece, of which nobody knows what it costs."""
+_WINDOWS_LEAST: Final = 4
 _WINDOWS_MAX: Final = 1 << 14
+_MEMORY: Final = 0.9
+"""What a piece counts beside the next one, where costs are learned."""
+_ALIKE: Final = 0.05
+"""Pieces whose sizes differ by a smaller part do not tell what a footprint costs."""
 _BUDGET_MAX_US: Final = 20_000
 _EAGER: Final = 0.5
 """From such a part of what is allowed on, windows are written."""
@@ -271,17 +282,60 @@ class RecoveryObjective:
 _CURES: Final = "Give footprints a larger share=, run more instances, or allow more time"
 
 
-class Pacer:
-    """Holds background work to its share of a node's time. Times are told, never looked up.
+class PieceCost:
+    """What a record costs by itself, and each footprint in it: a line through recent pieces."""
 
-    A record costs something however few windows it has. Were it counted as theirs without a bound,
-    few windows would seem dear, and even fewer be written, down to one at a time.
+    def __init__(self) -> None:
+        """No piece has been written."""
+        self._sums = np.zeros(5)  # of 1, of footprints, of times, and of products with footprints
+        self._each_us = 0.0
+
+    def learn(self, footprints: int, took_us: float) -> None:
+        """A piece of so many footprints, at least one, took so long."""
+        n, t = float(footprints), took_us
+        self._sums = _MEMORY * self._sums + np.array([1.0, n, t, n * n, n * t])
+        weight, n, t, nn, nt = self._sums.tolist()
+        mean, took = n / weight, t / weight
+        spread = nn / weight - mean * mean
+        if spread > (_ALIKE * mean) ** 2:
+            self._each_us = (nt / weight - mean * took) / spread
+        elif not self._each_us:
+            self._each_us = took / mean / 2
+        # Neither part costs less than nothing.
+        self._each_us = min(max(self._each_us, took / mean / 20), took / mean)
+
+    @property
+    def each_us(self) -> float:
+        """Of a footprint; 0: not known."""
+        return self._each_us
+
+    @property
+    def record_us(self) -> float:
+        """Of a record without any."""
+        weight, n, t, _, _ = self._sums.tolist()
+        return max(0.0, (t - self._each_us * n) / weight) if weight else 0.0
+
+
+class Pacer:
+    """Holds background work to its share of a node's time, and its pieces below a millisecond.
+
+    A record costs something however few footprints it has. Were it counted as theirs, few of them
+    would seem dear, and even fewer be written, down to one at a time. So the two are told apart,
+    and footprints have a part of each piece, even where a record alone takes longer than it should.
+
+    One piece in a hundred may take longer than `STANDSTILL_US`: each that does makes the next ones
+    shorter by a tenth, and each other one lets them grow by a hundredth of that.
+
+    Times are told, never looked up.
     """
 
     def __init__(self, share: float) -> None:
         """`share` of the time, 0 to 1."""
         self._share = share
         self._budget_us = 0.0
+        self._cost = PieceCost()
+        self._aim_us = float(AT_ONCE_US)
+        self._size = float(_WINDOWS_FEW)  # of the next piece
         self._window_us = float(AT_ONCE_US) / _WINDOWS_FEW
 
     def worked(self, took_us: float) -> None:
@@ -289,23 +343,26 @@ class Pacer:
         self._budget_us = min(_BUDGET_MAX_US, self._budget_us + self._share * took_us)
 
     def wrote(self, windows: int, took_us: float) -> None:
-        """So many windows took so long."""
+        """So many footprints took so long."""
         self._budget_us -= took_us
-        if windows:
-            self._window_us += (took_us / windows - self._window_us) / 4
+        if not windows:
+            return
+        self._window_us += (took_us / windows - self._window_us) / 4
+        if took_us > STANDSTILL_US:
+            self._aim_us = max(_AIM_LEAST_US, self._aim_us * (1 - _STEP))
+        else:
+            self._aim_us = min(AT_ONCE_US, self._aim_us * (1 + _STEP / 100))
+        self._cost.learn(windows, took_us)
+        record_us = self._cost.record_us
+        wanted = max(self._aim_us - record_us, record_us / 4) / self._cost.each_us
+        self._size = min(max(wanted, _WINDOWS_LEAST), 2 * max(windows, self._size), _WINDOWS_MAX)
 
     @property
     def windows_per_s(self) -> float:
-        """How many windows its share of the time is enough for."""
+        """How many footprints its share of the time is enough for."""
         return self._share * 1e6 / max(self._window_us, 1e-3)
 
     @property
     def windows(self) -> int:
-        """How many windows may be written now, so that it takes about `AT_ONCE_US`; 0: none.
-
-        `_WINDOWS_FEW` at least: with fewer a record costs hardly less.
-        """
-        if self._budget_us < AT_ONCE_US:
-            return 0
-        most = min(_WINDOWS_MAX, int(AT_ONCE_US / max(self._window_us, 1e-3)))
-        return max(_WINDOWS_FEW, most)
+        """How many footprints may be written now, so that it takes about `AT_ONCE_US`; 0: none."""
+        return 0 if self._budget_us < AT_ONCE_US else int(self._size)

@@ -53,10 +53,6 @@ class PassWitness(Protocol):
         """The operators are about to be run."""
         ...
 
-    def pass_ended(self) -> list[Effect]:
-        """They have been run, and what they gave is put out."""
-        ...
-
 
 class HAUnit:
     """The unit of one incarnation of a node. Volatile: all fields."""
@@ -130,11 +126,10 @@ class HAUnit:
         self.passes += 1
         self.input_tuples += taken.tuples
         is_silent = self.replay.is_silent
-        witness = None if is_silent else self.witness
         if is_silent:
             self.replay.tuples += taken.tuples
-        if witness is not None:
-            witness.pass_begins()
+        elif self.witness is not None:
+            self.witness.pass_begins()
         produced = self.network.process(
             taken.ports, taken.low, taken.boundary_us, is_silent=is_silent
         )
@@ -142,8 +137,6 @@ class HAUnit:
         for spec, pieces, before_us in produced:
             effects += self.outputs.put_out(spec, pieces, before_us)
         self._promise(produced)
-        if witness is not None:
-            effects += witness.pass_ended()
         return effects
 
     def promise(self) -> None:

@@ -191,11 +191,13 @@ class FootprintPlan:
         share: Most of the node's time for windows that are written between passes, 0 to 1.
         extent_bytes: Most bytes of its footprint log that a replacement should have to read.
         recovery_us: Most time to read them and to replay; None: no matter.
+        is_embedded: Whether the log lies in the query's own chunk store, not at the location.
     """
 
     share: float = 0.05
     extent_bytes: int = 64 << 20
     recovery_us: int | None = None
+    is_embedded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +387,11 @@ class NodePlan:
     def footprint_stream(self) -> StreamId:
         """The footprint log of a node that has one."""
         return StreamId(f"{self.node}~footprints")
+
+    @property
+    def is_log_embedded(self) -> bool:
+        """Whether its footprint log, if it has one, lies in the query's own chunk store."""
+        return self.footprints is not None and self.footprints.is_embedded
 
     @property
     def own_logs(self) -> tuple[StreamId, ...]:

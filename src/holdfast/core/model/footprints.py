@@ -123,6 +123,12 @@ class FootprintRecord:
         return TupleBatch(self.first_id, batch, mark.boundary_us)
 
 
+def has_checks(record: TupleBatch) -> bool:
+    """Whether a record is of windows that were written in the background."""
+    kind: int = record.batch.column(KIND)[0].as_py()
+    return kind == FootprintKind.G_CHECK
+
+
 def footprint_schema(body: pa.Schema) -> pa.Schema:
     """Of a footprint log whose operator describes its windows by these columns."""
     kind = pa.field(KIND, pa.uint8(), nullable=False)

@@ -19,7 +19,7 @@ from holdfast.core.operators.base import Operator
 
 @dataclass(frozen=True, slots=True)
 class WindowsOfPass:
-    """What a pass, or a look at some windows, has to say of them.
+    """What passes, or a look at some windows, have to say of them.
 
     Attributes:
         windows: int64 (n, 2), those that are open and have a new footprint.
@@ -46,12 +46,10 @@ class Footprinted(Operator):
 
     Attributes:
         body_schema: The columns of its footprints: `window`, `key.` columns, then its own.
-        weight: As how many windows one of its footprints counts when windows are written.
         opens_before: Whether footprints of what a pass opens are of the cut before the pass.
     """
 
     body_schema: pa.Schema
-    weight: ClassVar[int] = 1
     opens_before: ClassVar[bool] = False
 
     @property
@@ -65,8 +63,9 @@ class Footprinted(Operator):
 
     @abc.abstractmethod
     def end_pass(self) -> WindowsOfPass:
-        """What the pass has opened and closed; windows that it has both opened and closed left no
-        trace.
+        """What has opened and closed since `begin_pass`, in any number of calls of `process`.
+
+        Windows that have done both leave no trace.
         """
 
     @abc.abstractmethod
@@ -106,8 +105,12 @@ class Footprinted(Operator):
         """
 
     @abc.abstractmethod
-    def end_replay(self) -> None:
-        """All up to the cut has been replayed: from now on windows open again."""
+    def end_replay(self, boundary_us: int) -> None:
+        """All up to the cut has been replayed: from now on windows open again.
+
+        Args:
+            boundary_us: What the node had acted on at the cut.
+        """
 
 
 def places_of(low: np.ndarray, time_us: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -103,7 +103,6 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     not said yet, and, while it replays, from where on groups take rows.
     """
 
-    weight = 4  # 64 groups take about as long as four windows of a tree.
     opens_before = True
 
     def __init__(
@@ -350,8 +349,9 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if len(window.groups) != len(keys):
             raise InvariantViolation(f"{self.name}: two segments hold one group")
 
-    def end_replay(self) -> None:
+    def end_replay(self, boundary_us: int) -> None:
         """As `Footprinted`."""
+        del boundary_us  # What it closes had been put out.
         self._floors = None
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
@@ -411,7 +411,9 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
                 continue
             if len(written.generations) != -(-written.held // SEGMENT) or written.held > count:
                 raise InvariantViolation(f"{self.name}: segments of {start} hold more than it does")
-            if (written.tail != _NONE) != (count > written.held):
+            has_tail = written.tail != _NONE
+            is_said = has_tail or start in self._touched  # or will be
+            if has_tail > (count > written.held) or is_said < (count > written.held):
                 raise InvariantViolation(f"{self.name}: {start} has a tail without need, or none")
 
 

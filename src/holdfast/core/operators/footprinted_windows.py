@@ -288,8 +288,9 @@ class FootprintedWindows(KeyedWindows, Footprinted):
         np.minimum.at(self._floors, numbers, cuts)
         return numbers
 
-    def end_replay(self) -> None:
-        """All up to the cut has been replayed: from now on windows open again."""
+    def end_replay(self, boundary_us: int) -> None:
+        """As `Footprinted`."""
+        del boundary_us  # What it closes had been put out.
         self._floors = None
         self._cuts = self._cuts[:0]
 

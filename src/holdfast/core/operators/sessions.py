@@ -19,7 +19,7 @@ sessions nor sums of floats depend on how rows are cut into passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -53,18 +53,24 @@ from holdfast.core.state.session_kernels import assign_sessions
 from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap, distinct_keys
 
-_EARLIEST, _LATEST, _LINK, _BEGUN, _VALUES_AT = range(5)
+EARLIEST, LATEST, LINK, BEGUN, VALUES_AT = range(5)
 """Words of a session: times of its rows, end of the key's session before it, when it began; then
 its accumulators."""
 _NONE: Final = BEGINNING_US
 """The end of no session."""
 _NOT_WANTED: Final = 0
+_FRESH: Final = 1 << 62
+"""More than the number of any row: what begins has begun with none of those before."""
 
 
 class SessionWindows(Operator):
     """Aggregates per key and session."""
 
     operator_class = OperatorClass.CONVERGENT_CAPABLE
+    _last_words: ClassVar[int] = 1
+    """What is kept of a key: the end of its last session first."""
+    _numbers: np.ndarray | None = None
+    """Where rows are left out, int64: the numbers of the others among all. They begin sessions."""
 
     def __init__(
         self,
@@ -103,13 +109,13 @@ class SessionWindows(Operator):
                 "first, last, min_by and max_by depend"
             )
         self._sessions = OrderedMap(
-            self._manager, 1 + groups.key_words, _VALUES_AT + groups.value_words
+            self._manager, 1 + groups.key_words, VALUES_AT + groups.value_words
         )
-        self._last = OrderedMap(self._manager, groups.key_words, 1)
+        self._last = OrderedMap(self._manager, groups.key_words, self._last_words)
         has_text = groups.key_has_text or groups.value_has_text
         self._strings = RecycledStrings(self._manager) if has_text else None
         self._causes = Causes(self._manager)
-        begun = self._sessions.entries()[:, 1 + groups.key_words + _BEGUN]
+        begun = self._sessions.entries()[:, 1 + groups.key_words + BEGUN]
         self._taken = int(begun.max()) + 1 if len(begun) else 0  # rows; orders sessions
         self._created_us = 0
         self.output_schema = pa.schema([*WINDOW_FIELDS, *groups.fields])
@@ -135,7 +141,7 @@ class SessionWindows(Operator):
         self._forget()
         if not len(ended) or cause is None:
             return NOTHING
-        ended = ended[np.lexsort((ended[:, self._at(_BEGUN)], ended[:, 0]))]
+        ended = ended[np.lexsort((ended[:, self._at(BEGUN)], ended[:, 0]))]
         batch = self._batch(ended)
         self._renew()
         time_us = np.ascontiguousarray(ended[:, 0])
@@ -157,13 +163,13 @@ class SessionWindows(Operator):
             if len(entries):
                 # The checkpoint has them: no tuple is needed.
                 low = np.full(streams, NO_ID, dtype=np.int64)
-                self._causes.note(entries[:, self._at(_LATEST)], low)
+                self._causes.note(entries[:, self._at(LATEST)], low)
                 if self._pages is not None and other._pages is not None:
                     text_at = self._text_at()
                     entries[:, text_at] = moved(entries[:, text_at], other._pages, self._pages)
-                entries[:, self._at(_BEGUN)] += self._taken
+                entries[:, self._at(BEGUN)] += self._taken
                 self._sessions.put(entries[:, :at], entries[:, at:])
-                self._last.put(entries[:, 1:at], entries[:, :1])  # By end: the last one stays.
+                self._name_last(np.ascontiguousarray(entries[:, 1:at]), entries[:, 0])
             self._taken += other._taken
 
     # -- taking rows in ---------------------------------------------------------------------
@@ -173,7 +179,7 @@ class SessionWindows(Operator):
         all_keys = self._groups.keys_of(rows.batch, self._pages)
         number_of, keys = distinct_keys(self._manager, all_keys)
         found, owners = self._open_of(keys)
-        values = self._at(_VALUES_AT)
+        values = self._at(VALUES_AT)
         count, existing = len(rows.time_us), len(found)
         heads = np.full(len(keys), -1, dtype=np.int64)
         links = np.full(existing + count, -1, dtype=np.int64)
@@ -182,15 +188,20 @@ class SessionWindows(Operator):
         links[by_owner[:-1][is_next]] = by_owner[1:][is_next]
         heads[owners[::-1]] = np.arange(existing - 1, -1, -1, dtype=np.int64)
         spans = np.zeros((3, existing + count), dtype=np.int64)
-        for row, word in enumerate((_EARLIEST, _LATEST, _BEGUN)):
+        for row, word in enumerate((EARLIEST, LATEST, BEGUN)):
             spans[row, :existing] = found[:, self._at(word)]
         places = np.empty(count, dtype=np.int64)
         merges = np.empty((count, 3), dtype=np.int64)
+        begun = self._taken if self._numbers is None else _FRESH
         merged = assign_sessions(
-            number_of, rows.time_us.copy(), self._gap_us, self._taken, heads, links,
+            number_of, rows.time_us.copy(), self._gap_us, begun, heads, links,
             spans[0], spans[1], spans[2], existing, places, merges,
         )  # fmt: skip
-        self._taken += count
+        if self._numbers is None:
+            self._taken += count
+        else:
+            fresh = np.flatnonzero(spans[2] >= _FRESH)
+            spans[2, fresh] = self._taken + self._numbers[spans[2, fresh] - _FRESH]
         made = max(existing - 1, int(places.max())) + 1
         before = np.zeros((made, self._groups.value_words), dtype=np.int64)
         before[:existing] = found[:, values:]
@@ -216,7 +227,7 @@ class SessionWindows(Operator):
             owners = owners[found]
             parts.append(np.concatenate([names[found], records[found]], axis=1))
             whose.append(owners)
-            ends = records[found, _LINK]
+            ends = records[found, LINK]
             owners, ends = owners[ends != _NONE], ends[ends != _NONE]
         return np.concatenate(parts), np.concatenate(whose)
 
@@ -264,12 +275,16 @@ class SessionWindows(Operator):
         owners, ends, spans, values = owners[order], ends[order], spans[:, order], values[order]
         is_first = np.ones(len(owners), dtype=np.bool_)
         is_first[1:] = owners[1:] != owners[:-1]
-        records = np.empty((len(owners), _VALUES_AT + values.shape[1]), dtype=np.int64)
-        records[:, _EARLIEST], records[:, _LATEST], records[:, _BEGUN] = spans
-        records[:, _LINK] = np.where(is_first, _NONE, np.roll(ends, 1))
-        records[:, _VALUES_AT:] = values
+        records = np.empty((len(owners), VALUES_AT + values.shape[1]), dtype=np.int64)
+        records[:, EARLIEST], records[:, LATEST], records[:, BEGUN] = spans
+        records[:, LINK] = np.where(is_first, _NONE, np.roll(ends, 1))
+        records[:, VALUES_AT:] = values
         self._sessions.put(np.concatenate([ends[:, None], keys[owners]], axis=1), records)
-        self._last.put(keys[owners], ends[:, None])  # By end: the last one stays.
+        self._name_last(keys[owners], ends)
+
+    def _name_last(self, keys: np.ndarray, ends: np.ndarray) -> None:
+        """Sessions of these keys end then; of a key the last one is the last in order."""
+        self._last.put(keys, ends[:, None])
 
     # -- putting sessions out ---------------------------------------------------------------
 
@@ -279,32 +294,41 @@ class SessionWindows(Operator):
         if len(ended):
             keys = np.ascontiguousarray(ended[:, 1 : self._at(0)])
             _, last = self._last.get(keys)
-            self._last.remove(keys[last[:, 0] == ended[:, 0]])
+            is_last = last[:, 0] == ended[:, 0]
+            self._let_go(last[is_last])
+            self._last.remove(keys[is_last])
         return ended
+
+    def _let_go(self, last: np.ndarray) -> None:
+        """Of keys of which this was kept, no session is open."""
 
     def _forget(self) -> None:
         """Let go of causes."""
         self._causes.forget_seldom(
             len(self._sessions),
-            lambda: int(self._sessions.entries()[:, self._at(_EARLIEST)].min()),
+            lambda: int(self._sessions.entries()[:, self._at(EARLIEST)].min()),
         )
 
     def _renew(self) -> None:
         """Forget the strings of sessions that have gone, when it is worth it."""
         if self._strings is None or not self._strings.is_due:
             return
-        at = self._at(0)
-        entries = self._sessions.entries()
-        text_at = self._text_at()
-        entries[:, text_at] = self._strings.renew(entries[:, text_at])
-        for tree in (self._sessions, self._last):
+        trees = self._texts()
+        entries = [tree.entries() for tree, _ in trees]
+        texts = [each[:, at] for each, (_, at) in zip(entries, trees, strict=True)]
+        found = self._strings.renew(np.concatenate([text.reshape(-1) for text in texts]))
+        for each, text, (tree, at) in zip(entries, texts, trees, strict=True):
+            each[:, at], found = found[: text.size].reshape(text.shape), found[text.size :]
             tree.pop_first(len(tree))
-        self._sessions.put(entries[:, :at], entries[:, at:])
-        self._last.put(entries[:, 1:at], entries[:, :1])
+            tree.put(each[:, : tree.key_words], each[:, tree.key_words :])
+
+    def _texts(self) -> list[tuple[OrderedMap, list[int]]]:
+        """The trees, and which words of their entries refer to strings."""
+        return [(self._sessions, self._text_at()), (self._last, self._groups.key_text_words)]
 
     def _batch(self, entries: np.ndarray) -> pa.RecordBatch:
-        at, values_at = self._at(0), self._at(_VALUES_AT)
-        edges = (entries[:, self._at(_EARLIEST)], entries[:, 0])
+        at, values_at = self._at(0), self._at(VALUES_AT)
+        edges = (entries[:, self._at(EARLIEST)], entries[:, 0])
         columns = [column_of(np.ascontiguousarray(edge), None, WINDOW_TIME) for edge in edges]
         keys = np.ascontiguousarray(entries[:, 1:at])
         columns += self._groups.key_columns(keys, self._pages)
@@ -319,7 +343,7 @@ class SessionWindows(Operator):
     def _text_at(self) -> list[int]:
         """Which words of an entry refer to strings."""
         keys = [1 + word for word in self._groups.key_text_words]
-        return [*keys, *(self._at(_VALUES_AT + word) for word in self._groups.text_words)]
+        return [*keys, *(self._at(VALUES_AT + word) for word in self._groups.text_words)]
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -328,10 +352,12 @@ class SessionWindows(Operator):
         for each in (self._sessions, self._last, self._causes):
             each.check_invariants()
         entries = self._sessions.entries()
-        earliest, latest = entries[:, self._at(_EARLIEST)], entries[:, self._at(_LATEST)]
+        earliest, latest = entries[:, self._at(EARLIEST)], entries[:, self._at(LATEST)]
         if bool((earliest > latest).any()) or bool((latest + self._gap_us != entries[:, 0]).any()):
             raise InvariantViolation(f"{self.name}: a session does not end behind its last row")
-        found, _ = self._open_of(np.ascontiguousarray(self._last.entries()[:, :-1]))
+        found, _ = self._open_of(
+            np.ascontiguousarray(self._last.entries()[:, : self._last.key_words])
+        )
         if len(found) != len(entries):
             raise InvariantViolation(
                 f"{self.name}: {len(entries)} sessions are open, {len(found)} are named"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.checkpoint.eventual import Pacer
 from holdfast.core.haunit.events import CheckWindows, WriteSink
+from holdfast.core.model.footprints import has_checks
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
@@ -96,7 +97,8 @@ class Background:
         if self._pacer is None:
             return
         now_ns = time.monotonic_ns()
-        written = sum(e.batch.count for e in effects if isinstance(e, WriteSink))
+        records = [e.batch for e in effects if isinstance(e, WriteSink)]
+        written = sum(each.count for each in records if has_checks(each))  # Others had to be said.
         self._pacer.wrote(written, (now_ns - self._began_ns) / 1000)
         self._has_more = written > 0
         if not written:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.spark.web_ui import has_pages, view_path
+from holdfast.shell.storage.footprint_log import footprint_place
 from holdfast.shell.storage.pass_log import pass_folder
 from holdfast.shell.storage.paths import within
 from holdfast.shell.transport.addresses import Ports
@@ -88,10 +89,9 @@ class Launches:
         self._is_local = context.master.startswith("local")
         self._executors = executors
         self._wished: dict[tuple[NodeId, int], Executor] = {}
-        self._places = {
-            (kind, node): within(spec.root, kind, node)
-            for kind in ("footprints", "spill")
-            for node in self._plans
+        self._spills = {node: within(spec.root, "spill", node) for node in self._plans}
+        self._footprints = {
+            node: footprint_place(spec.root, plan) for node, plan in self._plans.items()
         }
         self._passes = pass_folder(spec.root)
         path = view_path(spec.root) if has_pages(context) else ""
@@ -141,8 +141,8 @@ class Launches:
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
             pass_place=within(self._passes, node),
-            footprint_place=self._places[("footprints", node)],
-            spill_path=self._places[("spill", node)],
+            footprint_place=self._footprints[node],
+            spill_path=self._spills[node],
             store=self._spec.store,
             is_local=self._is_local,
             ports=self._spec.ports,

@@ -29,6 +29,7 @@ from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
 from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
 from holdfast.shell.storage.pass_log import PassLogReader, PassLogWriter, read_passes
+from holdfast.shell.stores.embedded_place import mount
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class NodeSinks:
             wake: Has the loop look at once.
             has_read: Takes for how long an extent was read, in nanoseconds.
         """
+        mount(spec.footprint_place, spec.store)
         self._has_read = has_read
         self._spec = spec
         self._tell = tell

@@ -14,10 +14,14 @@ from holdfast.shell.storage.backward_reader import batches_before
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import FileDamaged
 from holdfast.shell.storage.logs import open_writer
+from holdfast.shell.storage.paths import within
+from holdfast.shell.storage.places import location_id
+from holdfast.shell.stores.embedded_place import place_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.recovery.extent import Extent
     from holdfast.shell.storage.logs import OpenedLog
 
@@ -40,6 +44,17 @@ class FootprintLogWriter(ClaimedLogWriter):
         super().__init__(
             place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, narrows=True
         )
+
+
+def footprint_place(location: str, plan: NodePlan) -> str:
+    """Where a node's footprint log lies, of a query with this checkpoint location.
+
+    Raises:
+        StorageError: The location cannot be read.
+    """
+    if plan.is_log_embedded:
+        return place_in(location_id(location), "footprints", plan.node)
+    return within(location, "footprints", plan.node)
 
 
 def open_footprints(place: str, body: pa.Schema, stream: str, incarnation: int) -> OpenedLog:

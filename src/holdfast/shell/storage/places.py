@@ -19,6 +19,7 @@ import xxhash
 from holdfast.shell.storage.errors import FileDamaged, FileMissing
 from holdfast.shell.storage.small_files import decode_text
 from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing
+from holdfast.shell.stores.embedded_place import SCHEME, open_place
 from holdfast.shell.stores.file_system import open_url
 from holdfast.shell.stores.folder import FolderStore
 
@@ -43,6 +44,8 @@ def is_remote(place: str) -> bool:
 
 def store_at(place: str) -> CheckpointStore:
     """The small files of a place. Raises `StoreUnavailable`."""
+    if place.startswith(SCHEME):
+        return open_place(place)
     if is_remote(place):
         return open_url(place, {})
     return FolderStore(local_path(place))
@@ -51,7 +54,7 @@ def store_at(place: str) -> CheckpointStore:
 def has_files(place: str) -> bool:
     """Whether there is anything."""
     if is_remote(place):
-        return bool(open_url(place, {}).children())
+        return bool(store_at(place).children())
     return os.path.isdir(local_path(place))
 
 

@@ -53,6 +53,13 @@ CUTS: Final = {
 """How units cut that do not repeat, by approach."""
 ALL_GO_BACK: Final = {f"{approach}, all go back": approach for approach in CUTS}
 """The same, where survivors go back too; none is drawn."""
+EVENTUAL: Final = "eventual checkpoints"
+BESIDE_EVENTUAL: Final = {
+    f"{EVENTUAL} beside {other}": other
+    for other in (*APPROACHES, REPLICATED, *CUTS)
+    if other != EVENTUAL
+}
+"""Each unit has one of these two; none is drawn."""
 MIXED: Final = "mixed"
 """Each unit has an approach of its own."""
 _OTHERS_PERCENT: Final = 30
@@ -118,7 +125,8 @@ class _Approaches:
     @property
     def are_precise(self) -> bool:
         """Whether no unit may have a weaker guarantee."""
-        return self._approach in (*CUTS, REPLICAS) or self._cut is not None
+        is_beside = BESIDE_EVENTUAL.get(self._approach) in CUTS
+        return is_beside or self._approach in (*CUTS, REPLICAS) or self._cut is not None
 
     @property
     def are_side_by_side(self) -> bool:
@@ -127,6 +135,9 @@ class _Approaches:
 
     def of(self, unit: str) -> str:
         """A unit's."""
+        if self._approach in BESIDE_EVENTUAL:
+            two = EVENTUAL, BESIDE_EVENTUAL[self._approach]
+            return Draw(f"{self._name}/{unit}").one_of(two)
         if self._approach != MIXED:
             return self._approach
         own = Draw(f"{self._name}/{unit}")
@@ -210,7 +221,7 @@ def _other_limits(name: str, limits: NodeLimits, *, are_side_by_side: bool) -> N
 
 def _random_footprints(name: str, approach: str) -> FootprintPlan | None:
     """How large an extent may become: next to nothing, so that windows are written, or anything."""
-    if approach != "eventual checkpoints":
+    if approach != EVENTUAL:
         return None
     draw = Draw(name)
     recovery_us = draw.one_of((None, None, draw.steep(10, 10_000)))

@@ -88,10 +88,8 @@ class Eventual(Durability):
         cut = processed[0] if len(processed) == 1 else boundary_us
         return Place(cut, boundary_us, tuple(needed[s] for s in self._streams), processed)
 
-    def _append(self, record: TupleBatch | None) -> list[Effect]:
-        if record is not None:
-            return self._log.append(record)
-        return []
+    def _append(self, records: list[TupleBatch]) -> list[Effect]:
+        return [effect for record in records for effect in self._log.append(record)]
 
     # -- passes -----------------------------------------------------------------------------
 
@@ -99,13 +97,6 @@ class Eventual(Durability):
         """Whatever was replayed is over."""
         self._footprints.end_replay()
         self._footprints.begin_pass()
-
-    def pass_ended(self) -> list[Effect]:
-        """Say which windows have opened and closed."""
-        effects: list[Effect] = []
-        for record in self._footprints.end_pass(self._place()):
-            effects += self._append(record)
-        return effects
 
     def on_check_windows(self, check: CheckWindows, now_ms: int) -> list[Effect]:
         """Write some windows, if recovery would take too long otherwise."""
@@ -122,9 +113,10 @@ class Eventual(Durability):
         place = self._place()
         if self._footprints.is_check_due(place):
             self._footprints.end_replay()
+            effects = self._append(self._footprints.say(place))
             record = self._footprints.check(check.windows, place)
-            effects = self._append(record)
             if record is not None:
+                effects += self._append([record])
                 self.note_again()  # T may have moved on, without a pass.
             return effects
         return []

@@ -3,8 +3,10 @@
 
 Theory of operation. The paper has three paths in one thread:
 
-- *Foreground*: each pass ends with a record of the windows that it has opened (G_open) and closed
-  (R). A pass that has done neither leaves none.
+- *Foreground*: before a restart point is noted, and before windows are written in the background, a
+  record says which windows have opened (G_open) and closed (R) since the last one. Nothing is ever
+  read behind the record of a restart point, so that more records would serve nobody; and a window
+  that has opened and closed in between leaves no trace.
 - *Background*: when the shell has time to spare, the windows with the oldest footprints are written
   (G_check), in a record of their own between two passes.
 - *Recovery*: the eventual checkpoint that core/recovery/extent.py has found is adopted; the node
@@ -95,9 +97,11 @@ class FootprintWriter:
         self._number = 0  # of the newest generation
         self._last: Place | None = None  # where the newest record stands
         self._last_id = self._follows  # and where it begins in the log
+        self._replayed_to_us = BEGINNING_US  # the boundary at the cut that it goes on from
         first = 0 if streams == 1 else BEGINNING_US
         nothing = (0,) * streams
-        self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # behind the last pass
+        self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # when it last said anything
+        self._has_more_to_say = False
         if extent is not None:
             self._adopt(extent, streams)
 
@@ -120,23 +124,30 @@ class FootprintWriter:
         self._last = Place(last.cut, last.boundary_us, last.starts, last.starts)
         self._last_id = records[-1].first_id
         self._stood_at = self._last
+        self._replayed_to_us = last.boundary_us
 
     def end_replay(self) -> None:
         """The node is at the cut that it goes on from."""
-        self._operator.end_replay()
+        self._operator.end_replay(self._replayed_to_us)
 
     # -- the foreground -------------------------------------------------------------------------
 
     def begin_pass(self) -> None:
         """The operator is about to be run, not in silence."""
-        self._number += 1
-        self._operator.begin_pass(self._number)
+        if not self._has_more_to_say:
+            self._has_more_to_say = True
+            self._number += 1
+            self._operator.begin_pass(self._number)
 
-    def end_pass(self, place: Place) -> list[TupleBatch]:
-        """What the pass has to say; `place` is behind it. Nothing if nothing has opened or closed.
+    def say(self, place: Place) -> list[TupleBatch]:
+        """What the passes since the last call have to say; nothing if none is open or closed now
+        that was not then.
 
-        Two records if what has opened is said of the cut before the pass.
+        Two records if what has opened is said of the cut before the first of them.
         """
+        if not self._has_more_to_say:
+            return []
+        self._has_more_to_say = False
         said, before = self._operator.end_pass(), self._stood_at
         self._stood_at = place
         records: list[TupleBatch] = []
@@ -150,16 +161,14 @@ class FootprintWriter:
             records.append(self._record(said, FootprintKind.G_OPEN, place))
         return records
 
-    def mark(self, place: Place) -> TupleBatch | None:
-        """A record without windows, unless the newest one says where the node stands."""
-        if self._last is not None and self._stands_at(place, self._last):
-            return None
-        self._stood_at = place
-        return self._write(
-            np.array([FootprintKind.PASS], dtype=np.uint8),
-            no_window(self._operator.body_schema),
-            place,
-        )
+    def mark(self, place: Place) -> list[TupleBatch]:
+        """The same, and if need be a record without windows: the newest says where the node is."""
+        records = self.say(place)
+        if self._last is None or not self._stands_at(place, self._last):
+            self._stood_at = place
+            kinds = np.array([FootprintKind.PASS], dtype=np.uint8)
+            records.append(self._write(kinds, no_window(self._operator.body_schema), place))
+        return records
 
     @staticmethod
     def _stands_at(place: Place, last: Place) -> bool:
@@ -172,24 +181,25 @@ class FootprintWriter:
     # -- the background -------------------------------------------------------------------------
 
     def is_check_due(self, place: Place) -> bool:
-        """Whether writing windows would bring recovery within its bounds."""
+        """Whether writing windows would bring recovery within its bounds; then `say` first."""
         oldest = self._order.oldest
         if oldest is None or oldest.cut >= place.cut:
             return False
         return self._objective.is_due(self.size(place))
 
     def check(self, windows_max: int, place: Place) -> TupleBatch | None:
-        """The footprints of up to so many windows whose newest ones are the oldest.
+        """Up to so many footprints, at least one, of windows whose newest ones are the oldest.
 
         None: none of those looked at is open any more, or none has processed anything since.
         """
-        most = max(1, windows_max // self._operator.weight)
-        some = self._order.next(most, place.cut)
+        if self._has_more_to_say:
+            raise InvariantViolation("windows are written before it is said which are open")
+        some = self._order.next(windows_max, place.cut)
         if some is None:
             return None
         windows, former = some
         self._number += 1
-        said = self._operator.footprints(windows, former, self._number, most)
+        said = self._operator.footprints(windows, former, self._number, windows_max)
         self._order.give_back(former, said.unfinished)
         if not len(said.windows):
             return None
@@ -256,6 +266,8 @@ class FootprintWriter:
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if windows and generations disagree."""
+        if self._has_more_to_say:
+            return
         if self._order.open_windows != self._operator.open_windows:
             raise InvariantViolation(
                 f"{self._operator.open_windows} open windows, of which "

@@ -1,0 +1,66 @@
+"""Slow and fast windows survive what they are struck with; damage is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast.sim.draw import Draw
+from holdfast_chaos.eventual_kills import DAMAGES, KINDS, Outcome, Run, harm
+
+
+@pytest.mark.slow
+def test_kills_of_nodes_and_driver_and_a_zombie_leave_each_result_once(tmp_path: Path) -> None:
+    outcome = Run(5, tmp_path, kinds=tuple(KINDS)).execute(len(KINDS), damage="")
+    assert outcome.kills == dict.fromkeys(KINDS, 1)
+    assert outcome.drivers == 2
+    assert not outcome.violations
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_changes_one_segment(tmp_path: Path, damage: str) -> None:
+    segments = [tmp_path / f"{number}.seg" for number in range(3)]
+    whole = bytes(range(200))
+    for segment in segments:
+        segment.write_bytes(whole)
+    harm(damage, segments, Draw("harm"))
+    left = [segment.read_bytes() if segment.exists() else None for segment in segments]
+    (changed,) = [data for data in left if data != whole]
+    if damage == "lose":
+        assert changed is None
+    elif damage == "tear":
+        assert left[:2] == [whole, whole], "an older segment is whole, or lost"
+        assert changed == whole[: len(changed or b"")]
+    else:
+        assert changed is not None
+        assert sum((a ^ b).bit_count() for a, b in zip(changed, whole, strict=True)) == 1
+
+
+def judged(damage: str, error: str, *differences: str) -> Outcome:
+    """Of a query that has ended so."""
+    run = Run.__new__(Run)
+    run.outcome = Outcome(0, (), damage=damage)
+    verdict = {"error": error, "differences": list(differences), "recoveries": 0}
+    run._driver = SimpleNamespace(verdict=verdict)  # type: ignore[assignment]
+    run._judge()
+    return run.outcome
+
+
+@pytest.mark.parametrize(
+    ("made", "violations"),
+    [
+        (lambda: judged("", ""), []),
+        (lambda: judged("flip", "StreamLogCorrupt: /x"), []),
+        (lambda: judged("flip", ""), []),
+        (lambda: judged("flip", "KeyError: 3"), ["I-LIVE: KeyError: 3"]),
+        (lambda: judged("", "StreamLogCorrupt: /x"), ["I-LIVE: StreamLogCorrupt: /x"]),
+        (lambda: judged("flip", "", "slow: 1 lost"), ["I-PRECISE: slow: 1 lost"]),
+    ],
+)
+def test_only_an_error_that_names_the_damage_is_let_pass(
+    made: Callable[[], Outcome], violations: list[str]
+) -> None:
+    assert made().violations == violations

@@ -134,27 +134,22 @@ class Dataflow(Graph):
     ) -> Stream:
         """Read files where they lie, by the nodes themselves; new ones as they appear.
 
-        Files come in the order of their modification times, those of the same time in that of their
-        paths, each once, whatever is restarted. They have to appear whole: write them under a name
-        that begins with `_` or `.`, and rename them.
+        Files come in the order of their modification times and paths, each once, whatever is
+        restarted. They have to appear whole: rename them from names that begin with `_` or `.`.
 
         Args:
-            path: A folder, with folders `key=value` below it if it is partitioned; a file; or a
-                glob. A local path, or a URL that fsspec knows.
+            path: A file, glob or folder, perhaps of folders `key=value`; also a URL for fsspec.
             time: The timestamp column that holds the event time.
             format: `parquet`, `orc`, `arrow` (IPC files), `csv` or `json` (a record a line).
             schema: A Spark schema, DDL text or Arrow schema; by default that of the first file
                 there is, and of the partitions' folders, whose columns are strings then.
             name: The source's name, by default the folder's; also its unit's.
-            delay: How far tuples may be older than what earlier listings brought; later ones go to
-                the late stream.
+            delay: How far tuples may be older than those of earlier listings; later ones are late.
             ahead: As of `source`.
-            trigger: None: go on for ever; `{"availableNow": True}`: read what is there, and then
-                end the query; the next run goes on behind that.
-            ends: Whether what is there at the first start is all: then the query ends with it, and
-                all windows close.
-            dead_letters: Name of a sink for rows that are not of the schema, and for files that are
-                not of the format; without one, such a row fails the query.
+            trigger: None: go on for ever; `{"availableNow": True}`: read the files there are, and
+                then end the query; the next run goes on behind them.
+            ends: Whether the files at the first start are all; then all windows close, too.
+            dead_letters: A sink for bad rows and files of another format; else they fail the query.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Instances of that unit, among which files are divided.
             options: Of CSV, as Spark names them: `header`, `sep`.
@@ -178,10 +173,8 @@ class Dataflow(Graph):
             has_dead_letters=dead_letters is not None,
         )
         stream = self._files(source, time, name or user_files.default_name(path), unit, partitions)
-        if dead_letters is None:
-            return stream
         good = user_files.BAD_ROWS.diverted(stream, dead_letters)
-        return good.select(*source.columns())
+        return stream if dead_letters is None else good.select(*source.columns())
 
     def source_delta(
         self,

@@ -477,6 +477,10 @@ def dpc(
             "repeatable. The others stay in the report as they are."
         ),
     ] = None,
+    combination: Annotated[
+        list[str] | None,
+        typer.Option(help="Of modes and chain, e.g. 'process & delay'; repeatable."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write dpc.md, dpc.json and plots here.")
     ] = None,
@@ -486,10 +490,11 @@ def dpc(
     from holdfast_bench.dpc_page import PAGE
 
     wanted = _known(only, experiments.EXPERIMENTS)
+    combinations = _known(combination, experiments.COMBINATIONS)
     former = {} if report is None else PAGE.former(report)
-    results = experiments.run(experiments.QUICK if quick else experiments.FULL, _say, only=wanted)
-    results["measured"] = former.get("measured", {}) | results["measured"]
-    _show(former | results, PAGE, report, as_json=as_json)
+    sizes = experiments.QUICK if quick else experiments.FULL
+    results = experiments.run(sizes, _say, only=wanted, combinations=combinations)
+    _show(experiments.merged(former, results), PAGE, report, as_json=as_json)
 
 
 @app.command()

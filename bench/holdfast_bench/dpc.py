@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import tempfile
 import threading
 import time
@@ -50,7 +51,15 @@ EXPERIMENTS: Final = (
     ),
 )
 ON_SPARK: Final = EXPERIMENTS[:7]
-MODES: Final = ("process", "delay", "suspend")
+COMBINATIONS: Final = tuple(
+    f"{during} & {then}"
+    for during in ("process", "delay")
+    for then in ("process", "delay", "suspend")
+)
+"""What is done with new tuples in a failure, and while it is corrected. [DPC §5.1]"""
+_OF_CHAIN: Final = ("process & process", "delay & delay", "process & suspend")
+_NAMED_BY: Final = {"modes": ("combination", "silent_s"), "chain": ("combination", "nodes")}
+"""By experiment what tells its points apart: some of them may be measured again."""
 _SOURCES: Final = ("a", "b", "c")
 _LEAD_S: Final = 1.5
 _SETTLE_S: Final = 1.0
@@ -74,6 +83,7 @@ class Sizes:
         mode_wait_ms: αX of `modes`.
         chain: Nodes, at most.
         chain_failure_s: How long a source is silent, of `chain`.
+        repeats: Of each interval, of `interval`.
         crashes: Of a replica.
         intervals_ms: Between boundaries, of `interval`.
         seconds: Of each run without failure.
@@ -91,6 +101,7 @@ class Sizes:
     mode_wait_ms: int
     chain: int
     chain_failure_s: float
+    repeats: int
     crashes: int
     intervals_ms: tuple[int, ...]
     seconds: float
@@ -109,6 +120,7 @@ QUICK: Final = Sizes(
     mode_wait_ms=300,
     chain=2,
     chain_failure_s=1.5,
+    repeats=1,
     crashes=2,
     intervals_ms=(10,),
     seconds=2.0,
@@ -122,10 +134,11 @@ FULL: Final = Sizes(
     bounds_ms=(100, 300, 1_000, 6_000),
     waits_ms=(500, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000),
     failure_s=5.0,
-    failures_s=(3.0, 6.0, 12.0),
+    failures_s=(2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 15.0, 30.0, 45.0, 60.0),
     mode_wait_ms=2_700,
     chain=4,
     chain_failure_s=15.0,
+    repeats=3,
     crashes=20,
     intervals_ms=(10, 50, 100, 150, 200, 300),
     seconds=8.0,
@@ -135,8 +148,21 @@ FULL: Final = Sizes(
 )
 
 
-def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[str, Any]:
-    """Measure; by experiment a list of points, fit for JSON, beside `machine` and `sizes`."""
+def run(
+    sizes: Sizes,
+    say: Say,
+    *,
+    only: tuple[str, ...] = EXPERIMENTS,
+    combinations: tuple[str, ...] = COMBINATIONS,
+) -> dict[str, Any]:
+    """Measure; by experiment a list of points, fit for JSON, beside `machine` and `sizes`.
+
+    Args:
+        sizes: How much.
+        say: Takes a line on each point.
+        only: These of `EXPERIMENTS`.
+        combinations: These of `COMBINATIONS`, of `modes` and `chain`.
+    """
     began_s = time.monotonic()
     results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
     results["measured"] = {}
@@ -144,7 +170,10 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
         with _session() as spark:
             for name in [each for each in ON_SPARK if each in only]:
                 say(f"dpc: {name}")
-                results[name] = _EXPERIMENTS[name](spark, sizes, say)
+                if name in _NAMED_BY:
+                    results[name] = _OF_COMBINATIONS[name](spark, sizes, combinations, say)
+                else:
+                    results[name] = _EXPERIMENTS[name](spark, sizes, say)
                 results["measured"][name] = _how(sizes)
     in_process: dict[str, Callable[[], Points]] = {
         "redo": lambda: redo(sizes.state, sizes.redo, say),
@@ -158,6 +187,19 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
             results["measured"][here] = _how(sizes)
     results["seconds"] = round(time.monotonic() - began_s, 1)
     return results
+
+
+def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """What was measured before, with what is new; points that were not measured again stay."""
+    found = former | results
+    found["measured"] = former.get("measured", {}) | results["measured"]
+    for name, keys in _NAMED_BY.items():
+        if name in former and name in results:
+            points = {tuple(p[key] for key in keys): p for p in (*former[name], *results[name])}
+            order = [COMBINATIONS.index(each[0]) for each in points]
+            by = sorted(zip(order, points, strict=True), key=lambda each: (each[0], each[1][1]))
+            found[name] = [points[key] for _, key in by]
+    return found
 
 
 def _how(sizes: Sizes) -> dict[str, Any]:
@@ -316,6 +358,7 @@ def _seen(
     return {
         "delay_new_ms": outside.longest_ms(*span_us),
         "p50_ms": median(late for _, late in outside.delays_ms),
+        "mean_ms": round(statistics.fmean(late for _, late in outside.delays_ms), 2),
         "tentative": outside.tentative,
         "stable": outside.stable,
         "waited_ms": max((unit["delayMaxMs"] for unit in said), default=0),
@@ -359,28 +402,35 @@ def _waits(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
     return points
 
 
-def _modes(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
+def _combined(wait_ms: int, combination: str) -> hf.Replicated:
+    """Two replicas, of which one serves while the other one corrects, unless both suspend."""
+    during, _, then = combination.partition(" & ")
+    return _waits_ms(wait_ms, replicas=2, during_failure=during, during_stabilization=then)
+
+
+def _modes(spark: SparkSession, sizes: Sizes, combinations: tuple[str, ...], say: Say) -> Points:
     """The six combinations, with two replicas, by how long the failure lasts."""
     points: Points = []
-    for during in ("process", "delay"):
-        for then in MODES:
-            for silent_s in sizes.failures_s:
-                settings = {"during_failure": during, "during_stabilization": then}
-                protection = _waits_ms(sizes.mode_wait_ms, replicas=2, **settings)
-                found = _fail(spark, Failure(protection, sizes.rate * 3 // 2, silent_s))
-                points.append({"during": during, "then": then, "silent_s": silent_s, **found})
-                said = f"{found['delay_new_ms']:g} ms, {found['tentative']} tentative"
-                say(f"{during} & {then}, {silent_s:g} s: {said}")
+    for combination in combinations:
+        for silent_s in sizes.failures_s:
+            protection = _combined(sizes.mode_wait_ms, combination)
+            found = _fail(spark, Failure(protection, sizes.rate * 3 // 2, silent_s))
+            points.append({"combination": combination, "silent_s": silent_s, **found})
+            said = f"{found['delay_new_ms']:g} ms, {found['tentative']} tentative"
+            say(f"{combination}, {silent_s:g} s: {said}")
     return points
 
 
-def _chain(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
+def _chain(spark: SparkSession, sizes: Sizes, combinations: tuple[str, ...], say: Say) -> Points:
     """By how many nodes stand behind each other."""
     points: Points = []
-    for nodes in range(1, sizes.chain + 1):
-        found = _fail(spark, Failure(_waits_ms(2_700), 1_000, sizes.chain_failure_s, nodes))
-        points.append({"nodes": nodes, **found})
-        say(f"{nodes} nodes: {found['delay_new_ms']:g} ms, {found['tentative']} tentative")
+    for combination in (each for each in _OF_CHAIN if each in combinations):
+        for nodes in range(1, sizes.chain + 1):
+            protection = _combined(sizes.mode_wait_ms, combination)
+            found = _fail(spark, Failure(protection, 1_000, sizes.chain_failure_s, nodes))
+            points.append({"combination": combination, "nodes": nodes, **found})
+            said = f"{found['delay_new_ms']:g} ms, {found['tentative']} tentative"
+            say(f"{combination}, {nodes} nodes: {said}")
     return points
 
 
@@ -445,9 +495,12 @@ def _interval(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
     points: Points = []
     for interval_ms in sizes.intervals_ms:
         failure = Failure(_waits_ms(5_000), 3_000, 0.0, 1, interval_ms, sizes.seconds)
-        found = _fail(spark, failure)
-        points.append({"interval_ms": interval_ms, **found})
-        say(f"boundaries every {interval_ms} ms: {found['p50_ms']:.1f} ms in the median")
+        runs = [_fail(spark, failure) for _ in range(sizes.repeats)]
+        means = [found["mean_ms"] for found in runs]
+        spread_ms = round(statistics.stdev(means), 2) if len(means) > 1 else None
+        told = {"mean_ms": round(statistics.fmean(means), 2), "spread_ms": spread_ms}
+        points.append({"interval_ms": interval_ms, "runs": len(runs), **runs[-1], **told})
+        say(f"boundaries every {interval_ms} ms: {told['mean_ms']:.1f} ms on average")
     return points
 
 
@@ -468,9 +521,10 @@ def _cost(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
 _EXPERIMENTS: Final[dict[str, Callable[[SparkSession, Sizes, Say], Points]]] = {
     "bound": _bound,
     "waits": _waits,
-    "modes": _modes,
-    "chain": _chain,
     "crash": _crash,
     "interval": _interval,
     "cost": _cost,
 }
+_OF_COMBINATIONS: Final[
+    dict[str, Callable[[SparkSession, Sizes, tuple[str, ...], Say], Points]]
+] = {"modes": _modes, "chain": _chain}

@@ -22,6 +22,7 @@ from holdfast.api.protections import (
     Checkpointed,
     PassiveStandby,
     Protection,
+    Replicated,
     UpstreamBackup,
 )
 from holdfast.driver.session import session
@@ -50,6 +51,7 @@ PROTECTIONS: Final[dict[str, Protection]] = {
     "upstream": UpstreamBackup(),
     "active": ActiveStandby(strict=True),
     "passive": PassiveStandby(strict=True),
+    "replicated": Replicated(replicas=2, delay="5 seconds"),
 }
 """Of all units. `embedded`: checkpoints in data nodes on the workers' own disks."""
 

@@ -230,31 +230,42 @@ def _united(source: Callable[[Dataflow, str], Stream]) -> Dataflow:
 
 def _strike_all(query: Query, proxy: Proxy, outcome: RealOutcome, tap: Tap) -> None:
     stopped: dict[int, float] = {}  # pid: when to continue it
-    began_s = _first_input_s(query)
-    try:
+    began_s = first_input_s(query)
+    with continued(stopped) as wait_until:
         for fault in sorted(outcome.run.faults, key=lambda f: f.at_s):
-            _wait_until(began_s + fault.at_s, stopped)
+            wait_until(began_s + fault.at_s)
             if not query.isActive:
                 continue
             if fault.kind == SILENCE:
                 has_struck = tap.silence(fault.pick, time.time() + fault.length_s)
             else:
-                has_struck = _strike(query, proxy, fault, stopped, outcome)
+                has_struck = strike(query, proxy, fault, stopped, outcome)
             if has_struck:
                 outcome.struck.append(fault.kind)
         tap.open()
         deadline_s = time.monotonic() + _TIMEOUT_S
         while query.isActive and time.monotonic() < deadline_s:
-            _wait_until(time.time() + 0.02, stopped)
+            wait_until(time.time() + 0.02)
         if query.isActive:
             outcome.violations.append(f"I-LIVE: still running after {_TIMEOUT_S} s")
+
+
+@contextlib.contextmanager
+def continued(stopped: dict[int, float]) -> Iterator[Callable[[float], None]]:
+    """Waits until a wall-clock time, and continues stopped processes when theirs has come.
+
+    Args:
+        stopped: Process ids, and when to continue them; whoever is left is continued at the end.
+    """
+    try:
+        yield lambda wall_s: _wait_until(wall_s, stopped)
     finally:
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
 
-def _first_input_s(query: Query) -> float:
+def first_input_s(query: Query) -> float:
     """Wait for the first input; the wall-clock time then."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     while query.isActive and time.monotonic() < deadline_s:
@@ -277,13 +288,14 @@ def _wait_until(wall_s: float, stopped: dict[int, float]) -> None:
         time.sleep(min(0.01, wall_s - now_s))
 
 
-def _strike(
+def strike(
     query: Query,
     proxy: Proxy,
     fault: RealFault,
     stopped: dict[int, float],
     outcome: RealOutcome,
 ) -> bool:
+    """Strike nodes or connections; whether there was a target. What was killed is noted."""
     nodes = [(node, pid) for node, pid in query.nodes.items() if pid is not None]
     if fault.kind in ("kill", "kill-all", "pause"):
         if not nodes:

@@ -21,6 +21,7 @@ def test_both_ways_of_reconciliation_are_timed_and_drawn(tmp_path: Path) -> None
     assert results["overhead"][0]["throughput"] == 1.0
     page = PAGE.write(results, tmp_path).read_text()
     assert "## Checkpoint/redo and undo/redo" in page
+    assert "### Table 1" in page
     assert "## A chain" not in page
     assert (tmp_path / "dpc-redo.png").stat().st_size > 1000
     assert PAGE.former(tmp_path)["measured"]["redo"]["size"] == "quick"
@@ -30,6 +31,7 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
     seen = {
         "delay_new_ms": 91.5,
         "p50_ms": 3.25,
+        "mean_ms": 3.5,
         "tentative": 1_234,
         "stable": 9,
         "waited_ms": 90,
@@ -41,9 +43,9 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
         "sizes": asdict(dpc.QUICK),
         "bound": [{"x_ms": 100, "silent_s": 0.3, **seen}],
         "waits": [{"mode": "delay", "wait_ms": 500, **seen}],
-        "modes": [{"during": "process", "then": "delay", "silent_s": 2.0, **seen}],
-        "chain": [{"nodes": 4, **seen}],
-        "interval": [{"interval_ms": 10, **seen}],
+        "modes": [{"combination": "process & delay", "silent_s": 2.0, **seen}],
+        "chain": [{"combination": "process & process", "nodes": 4, **seen}],
+        "interval": [{"interval_ms": 10, "runs": 3, "spread_ms": 0.5, **seen, "mean_ms": 4.0}],
         "cost": [{"protection": "Replicated", **seen}],
         "crash": [
             {"keep_alive_ms": 30, "pause_ms": n, "tentative": 0, "is_identical": True}
@@ -65,3 +67,18 @@ def test_a_silenced_source_stands_still_and_gives_all_when_it_is_back(tmp_path: 
     assert source.due(6_500_000) == (1_500, 6_500_000)
     source.end(7_000_000)
     assert source.due(9_000_000) == (2_000, END_US)
+
+
+def test_points_of_other_combinations_and_lengths_stay_in_the_report() -> None:
+    def point(combination: str, silent_s: float, delay_ms: int) -> dict[str, object]:
+        return {"combination": combination, "silent_s": silent_s, "delay_new_ms": delay_ms}
+
+    former = {"modes": [point("delay & delay", 2.0, 1), point("process & delay", 2.0, 2)]}
+    new = [point("process & delay", 3.0, 3), point("process & delay", 2.0, 4)]
+    found = dpc.merged(former, {"modes": new, "measured": {}})
+    said = [(p["combination"], p["silent_s"], p["delay_new_ms"]) for p in found["modes"]]
+    assert said == [
+        ("process & delay", 2.0, 4),
+        ("process & delay", 3.0, 3),
+        ("delay & delay", 2.0, 1),
+    ]

@@ -300,7 +300,7 @@ def test_a_report_is_a_dict() -> None:
 
 def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
     said = ConsistencyReported(Consistency.STABLE, 900, (), 2, 2, 40, 7)
-    failed = ConsistencyReported(Consistency.UP_FAILURE, 30, (StreamId("b"),), 2, 0, 40, 7)
+    failed = ConsistencyReported(Consistency.UP_FAILURE, 30, (StreamId("b"),), 2, 0, 40, 7, 3)
     figures = [NodeFigures(consistency=each) for each in (said, failed, None)]
     assert consistency_block(figures) == {
         "state": "up_failure",
@@ -308,6 +308,7 @@ def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
         "missing": ["b"],
         "tentativeRows": 4,
         "undoneRows": 2,
+        "droppedRows": 3,
         "delayMaxMs": 40,
         "stabilizationMs": 7,
     }

@@ -40,6 +40,7 @@ from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
 from holdfast.planning.guarantees import UnitClass, recoveries_of, unit_class
 from holdfast.planning.plan import Plan, plan_dataflow
+from holdfast.shell.kafka.sink import KafkaSinkSpec
 
 CHECKPOINTED = UnitProtection(checkpoints=CheckpointPlan(interval_ms=1_000))
 
@@ -668,6 +669,23 @@ def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:
         protected(flow, DELAYED)
 
 
+def test_what_is_tentative_of_a_topic_goes_into_a_topic_of_its_own() -> None:
+    flow = Dataflow("topics")
+    merged = bids(flow, "a").unit("all").union(bids(flow, "b"))
+    merged.sink_kafka("out", servers="nowhere:1", topic="t", key="bidder", tentative="later")
+    plan = protected(flow, DELAYED)
+    specs = {spec.stream: spec for spec in plan.outside_sinks if isinstance(spec, KafkaSinkSpec)}
+    topics = {stream: spec.topic for stream, spec in specs.items()}
+    assert topics == {"out[0]": "t", "out~feed[0]": "later"}
+    feed = specs["out~feed[0]"]
+    assert (feed.encoder.stream, feed.is_exactly_once) == ("out[0]", True)
+    assert feed.place != specs["out[0]"].place
+    with pytest.raises(DataflowError, match="names a topic for tentative results, and unit 'all'"):
+        protected(flow, UnitProtection())
+    with pytest.raises(DataflowError, match="is the topic of stable results"):
+        merged.sink_kafka("o", servers="nowhere:1", topic="t", tentative="t")
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
@@ -678,7 +696,8 @@ def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:
         ({"during_failure": "wait"}, OptionError, "one of process, delay, suspend"),
         ({"during_stabilization": "process"}, UnsupportedError, "cannot process new input while"),
         ({"reconcile": "undo"}, OptionError, "checkpoint/redo, undo/redo"),
-        ({"buffer": "drop"}, UnsupportedError, "'block' works"),
+        ({"buffer": "spill"}, OptionError, "one of block, drop"),
+        ({"buffer": "drop", "replicas": 2}, UnsupportedError, "drop different tuples"),
         ({"guarantee": "gap"}, UnsupportedError, "it gives 'precise'"),
     ],
 )

@@ -60,6 +60,13 @@ def test_silent_source(
 ) -> None:
     example("silent_source")(spark, tmp_path)
     silent, corrected = capsys.readouterr().out.split("MUC is back")
+    alarms = [line for line in silent.splitlines() if line.startswith(("ALARM", "called off"))]
+    raised = [line for line in alarms if "2 departures, tentative" in line]
+    assert raised
+    assert [line.split()[-1] for line in alarms if "called off" in line] == [
+        line.split()[2].rstrip(":") for line in raised
+    ]
+    assert alarms[-1] == "ALARM at 08:08: 2 departures, stable"
     assert "|2         |tentative|MUC[0]  |0.5" in silent
     assert "undo" not in silent
     assert "rec_done" in corrected

@@ -79,6 +79,7 @@ class Dataflow(Graph):
         partitions: int = 1,
         speed: float | None = None,
         trigger: Mapping[str, Any] | None = None,
+        silent: tuple[str, str] | None = None,
     ) -> Stream:
         """Read a batch or streaming DataFrame; Spark writes its rows into an ingest log.
 
@@ -102,6 +103,8 @@ class Dataflow(Graph):
                 `{"processingTime": "1 second"}`, or `{"availableNow": True}`, which reads what is
                 there and ends the query when that has been worked off; a later run goes on behind
                 it, and until then windows stay open that it may add to.
+            silent: Of a replay: how long after its start it falls silent, and for how long, e.g.
+                `("5 seconds", "3 seconds")`; to see what the dataflow does then.
 
         Raises:
             DataflowError: There is no such column, or none is named and none has a watermark.
@@ -111,7 +114,7 @@ class Dataflow(Graph):
         from holdfast.driver.schemas import schema_from_spark
 
         schema = schema_from_spark(df.schema)
-        operation = from_frame(df, time, delay, ahead, trigger, partitions, speed)
+        operation = from_frame(df, time, delay, ahead, trigger, partitions, speed, silent)
         require_timestamp(operation.time, schema)
         return self._source(name, unit, schema, operation)
 

@@ -30,6 +30,17 @@ class OutsideSink(Protocol):
         """What one instance writes; `place` is for what is to be remembered of it."""
         ...
 
+    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> OutsideSpec | None:
+        """The same of what is tentative; None: it has no place for that.
+
+        Args:
+            sink: The sink's name.
+            feed: The name of its feed.
+            instance: Of the unit.
+            place: As of `spec`.
+        """
+        ...
+
 
 class Graph:
     """A directed graph of steps; planning makes nodes of it, the batch twin a query.

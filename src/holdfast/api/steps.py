@@ -70,6 +70,7 @@ class FromFrame:
         partitions: Instances that read it.
         speed: Seconds of event time per second; None: as fast as it goes.
         trigger: As `DataStreamWriter.trigger` takes it.
+        silent_s: Of a replay: from so many seconds after its start to so many it gives nothing.
     """
 
     WORD: ClassVar = "source"
@@ -82,6 +83,7 @@ class FromFrame:
     partitions: int
     speed: float | None = field(metadata=_UNSAID)
     trigger: dict[str, Any] | None = field(metadata=_UNSAID)
+    silent_s: tuple[float, float] | None = field(metadata=_UNSAID, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -422,6 +422,7 @@ class Stream:
         transactional_id: str | None = None,
         options: Mapping[str, str] | None = None,
         registry: str | Mapping[str, Any] | None = None,
+        tentative: str | None = None,
     ) -> None:
         """Write the stream to a Kafka topic; see docs/kafka.md.
 
@@ -440,6 +441,8 @@ class Stream:
                 some; unique in the Kafka cluster. By default one is made up for the location.
             options: More settings of librdkafka, e.g. for TLS and SASL.
             registry: The schema registry of `avro`; as of `Dataflow.source_kafka`.
+            tentative: A topic for tentative results, and for what makes them void, of a unit that
+                is `Replicated`; `topic` gets stable ones alone.
         """
         from holdfast.driver.kafka import kafka_sink
 
@@ -454,6 +457,7 @@ class Stream:
             commit_interval=commit_interval,
             options=options,
             registry=registry,
+            tentative=tentative,
         )
         self.flow.add_sink(require_name(name), self.step)
         self.flow.outside_sinks[name] = sink

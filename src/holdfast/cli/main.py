@@ -64,14 +64,23 @@ def demo(
     *,
     seconds: Annotated[float, typer.Option(help="Replay the year in about so many seconds.")] = 15,
     location: Annotated[str | None, typer.Option(help=_LOCATION)] = None,
+    silence: Annotated[
+        str | None, typer.Option(help="Silence the feed of ewr, jfk or lga for a while.")
+    ] = None,
+    silence_seconds: Annotated[float, typer.Option(help="For how long.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """A year of flights through Spark and Holdfast, with a node killed in the middle."""
+    """A year of flights through Spark and Holdfast, with a node killed in the middle.
+
+    With --silence, results come in time without that airport, as tentative, and are corrected.
+    """
     from holdfast.cli import views
     from holdfast.driver.session import session
     from holdfast.flights.demo import Demo
+    from holdfast.flights.silence import Silence
 
     interrupts = Interrupts()
+    silent = None if silence is None else Silence(silence, seconds / 4, silence_seconds)
     with ExitStack() as places:
         stops: list[Callable[[], None]] = []
         try:
@@ -80,8 +89,8 @@ def demo(
                 stops.append(spark.stop)
                 interrupts.take_over()
             spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
-            run = Demo(spark, _place(spark, location, places), seconds)
-            stops.insert(0, run.query.stop)
+            run = Demo(spark, _place(spark, location, places), seconds, silent)
+            stops.insert(0, run.stop)
             with interrupts.asking(), _watching(run, as_json=as_json) as show:
                 while run.query.isActive and not interrupts.is_asked:
                     show(run.watch())
@@ -94,7 +103,8 @@ def demo(
     if interrupts.is_asked:
         raise typer.Exit(INTERRUPTED)
     if as_json:
-        _print_json({**result.summary, "carriers": result.carriers, "weather": result.weather})
+        tables = {"carriers": result.carriers, "weather": result.weather}
+        _print_json({**result.summary, **tables, "corrected": result.corrected})
     else:
         views.print_result(Console(), result)
     raise typer.Exit(0 if result.is_identical else 1)
@@ -110,9 +120,7 @@ def _watching(run: Demo, *, as_json: bool) -> Iterator[Callable[[dict[str, Any]]
     elif _console.is_terminal:
         with Live(console=_console, refresh_per_second=8) as live:
             yield lambda now: live.update(
-                views.progress(
-                    run.query.name, run.query.status["nodes"], now, run.elapsed_s, _console.width
-                )
+                views.demo(run, run.query.status["nodes"], now, _console.width)
             )
     else:
         yield views.Lines(_console, run.query.name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast.driver.footprint_inspection import EventualCheckpointInfo
     from holdfast.driver.inspection import CheckpointInfo
-    from holdfast.flights.demo import DemoResult
+    from holdfast.flights.demo import Demo, DemoResult
 
 
 _WIDE = 90
@@ -57,7 +57,37 @@ def progress(
         nodes.add_row(*(cells[column] for column in shown))
     failures = [Text(line, style="bold red") for line in _failures(now)]
     failures += [Text(line, style="bold green") for line in _recoveries(now)]
-    return Group(nodes, Text(_rates(now)), *failures)
+    missing = [Text(line, style="bold yellow") for line in _missing(now)]
+    return Group(nodes, Text(_rates(now)), *missing, *failures)
+
+
+def demo(run: Demo, nodes: dict[str, Any], now: dict[str, Any], width: int) -> Group:
+    """The demo's live view: that of every query, and the newest days if an airport is silent."""
+    shown = progress(run.query.name, nodes, now, run.elapsed_s, width)
+    if not run.days:
+        return shown
+    days = Table(title="The newest days, as known now", title_justify="left")
+    for column in ("day", "departures", ""):
+        days.add_column(column, justify="right" if column == "departures" else "left")
+    for row in run.days:
+        kind = row["_type"]
+        style = "green" if kind == "stable" else "bold yellow"
+        days.add_row(str(row["day"]), f"{row['departures']:,}", Text(kind, style=style))
+    return Group(shown, days)
+
+
+def _missing(now: dict[str, Any]) -> list[str]:
+    """What units go on without, or correct."""
+    lines: list[str] = []
+    for unit, block in now.get("units", {}).items():
+        said = block["consistency"]
+        if said["state"] == "up_failure":
+            lacks = ", ".join(said["missing"])
+            rows = f"{said['tentativeRows'] - said['undoneRows']:,} tentative rows stand"
+            lines.append(f"{unit} goes on without {lacks}: {rows}")
+        elif said["state"] == "stabilization":
+            lines.append(f"{unit} corrects what it gave as tentative")
+    return lines
 
 
 _SHOWN = ("node", "state", "pid", "in", "out", "kept for replay", "state size")
@@ -106,7 +136,8 @@ class Lines:
 
     def __call__(self, now: dict[str, Any]) -> None:
         """Say what is new in a progress report."""
-        lines = [line for line in (*_failures(now), *_recoveries(now)) if line not in self._said]
+        told = (*_states(now), *_failures(now), *_recoveries(now))
+        lines = [line for line in told if line not in self._said]
         self._said.update(lines)
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + _LINE_INTERVAL_S
@@ -116,6 +147,33 @@ class Lines:
 
 
 _LINE_INTERVAL_S = 2.0
+
+
+def _states(now: dict[str, Any]) -> list[str]:
+    """Units that have begun to go on without input, each failure once."""
+    return [
+        f"{unit} goes on without {', '.join(block['consistency']['missing'])}, as tentative"
+        for unit, block in now.get("units", {}).items()
+        if block["consistency"]["state"] == "up_failure"
+    ]
+
+
+def _print_silence(console: Console, result: DemoResult) -> None:
+    silence = result.summary["silence"]
+    table = Table(title="The silence", title_justify="left", show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for entry in silence["events"]:
+        table.add_row(f"{entry['ms']:,} ms", entry["event"])
+    console.print(table)
+    if result.corrected:
+        console.print(_table("Days that were tentative first", result.corrected))
+    console.print(
+        f"{silence['airport']} was silent for {silence['seconds']:g} s; nothing waited for it for "
+        f"longer than {silence['waited_ms_max']:,} ms (the bound is {silence['bound']}); "
+        f"{silence['tentative_rows']:,} rows were tentative, {silence['undone_rows']:,} of them "
+        "undone"
+    )
 
 
 def print_result(console: Console, result: DemoResult) -> None:
@@ -130,6 +188,8 @@ def print_result(console: Console, result: DemoResult) -> None:
         timeline.add_row(f"{entry['ms']:,} ms", entry["event"])
     if summary["timeline"]:
         console.print(timeline)
+    if "silence" in summary:
+        _print_silence(console, result)
     latency = summary["latency_ms"]
     console.print(
         f"{summary['flights']:,} departures read, {summary['cancelled']:,} of them cancelled; "

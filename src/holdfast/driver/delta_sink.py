@@ -46,6 +46,9 @@ class DeltaSink:
         """For messages."""
         return f"the Delta table {self.table}"
 
+    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> None:
+        """Files have no place for what is tentative."""
+
     def spec(self, sink: str, instance: int, place: str) -> DeltaSinkSpec:
         """What one instance writes."""
         stream, every_s = f"{sink}[{instance}]", self.every_us / 1e6

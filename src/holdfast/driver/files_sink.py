@@ -54,6 +54,9 @@ class FilesSink:
         """For messages."""
         return f"the folder {self.folder}"
 
+    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> None:
+        """Files have no place for what is tentative."""
+
     def spec(self, sink: str, instance: int, place: str) -> FilesSinkSpec:
         """What one instance writes."""
         return FilesSinkSpec(

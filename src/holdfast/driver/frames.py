@@ -25,6 +25,7 @@ def from_frame(
     trigger: Mapping[str, Any] | None,
     partitions: int,
     speed: float | None,
+    silent: tuple[str, str] | None = None,
 ) -> FromFrame:
     """A DataFrame as a source; arguments as in `Dataflow.source`.
 
@@ -48,7 +49,15 @@ def from_frame(
         partitions=partitions,
         speed=speed,
         trigger=None if trigger is None else _checked_trigger(df, dict(trigger)),
+        silent_s=None if silent is None else _silent_s(silent, speed),
     )
+
+
+def _silent_s(silent: tuple[str, str], speed: float | None) -> tuple[float, float]:
+    if speed is None:
+        raise DataflowError(f"silent={silent}: only a replay, with speed=..., falls silent")
+    begin, length = (duration_us(each) / 1e6 for each in silent)
+    return begin, begin + length
 
 
 def _time_column(known: dict[str, Watermark]) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
 from holdfast.api.steps import FromKafka
 from holdfast.api.windows import duration_us
+from holdfast.core.model.feed_rows import feed_schema
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import (
@@ -101,7 +102,17 @@ class KafkaSource:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
-    """A topic to write."""
+    """A topic to write.
+
+    Attributes:
+        cluster: The brokers.
+        topic: For stable results.
+        encoder: How they become records.
+        transactional_id: As the user gives it.
+        is_exactly_once: Whether they are written in transactions.
+        commit_interval_us: From one transaction to the next.
+        tentative: The topic for tentative results and their corrections; None: there is none.
+    """
 
     cluster: KafkaCluster
     topic: str
@@ -109,6 +120,7 @@ class KafkaSink:
     transactional_id: str | None
     is_exactly_once: bool
     commit_interval_us: int
+    tentative: str | None = None
 
     unsynced_max: ClassVar[int] = 0  # What is not settled is bounded as if it were unsent.
 
@@ -132,9 +144,35 @@ class KafkaSink:
             self.commit_interval_us / 1e6,
         )
 
+    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> KafkaSinkSpec | None:
+        """What one instance writes of what is tentative; in transactions, whatever the sink does.
+
+        Its rows are not made again: 1. An instance writes that a run is void. 2. It fails before it
+        knows that the broker has it. 3. Another one writes something else under the same ids.
+        """
+        if self.tentative is None:
+            return None
+        prefix = self.transactional_id
+        return KafkaSinkSpec(
+            f"{feed}[{instance}]",
+            self.cluster,
+            self.tentative,
+            _feed_encoder(self.encoder, self.tentative, f"{sink}[{instance}]"),
+            place,
+            None if prefix is None else f"{prefix}-tentative-{instance}",
+            True,
+            self.commit_interval_us / 1e6,
+        )
+
     def __str__(self) -> str:
         """What a checkpoint location depends on."""
         return f"topic {self.topic} as {self.encoder.kind} by {list(self.encoder.keys)}"
+
+
+def _feed_encoder(of: Encoder, topic: str, stream: str) -> Encoder:
+    """Feeds have columns, so that plain values go as JSON; all of a stream in one partition."""
+    kind = "avro" if of.kind == "avro" else "json"
+    return Encoder(kind, (), of.registry, topic, stream)
 
 
 def kafka_source(
@@ -203,6 +241,7 @@ def kafka_sink(
     commit_interval: str | None,
     options: Mapping[str, str] | None,
     registry: str | Mapping[str, Any] | None = None,
+    tentative: str | None = None,
 ) -> KafkaSink:
     """Check what the user says of a sink; see `Stream.sink_kafka`.
 
@@ -214,11 +253,18 @@ def kafka_sink(
         encoder = Encoder(format, keys, _registry(format, registry), topic)
         cluster = KafkaCluster(servers, dict(options or {}))
         encoder.check(schema)
+        if tentative is not None:
+            if _checked_topic(tentative) == topic:
+                raise DataflowError(
+                    f"tentative={tentative!r} is the topic of stable results; it is one of its own"
+                )
+            _feed_encoder(encoder, tentative, "").check(feed_schema(schema))
         library()
     except KafkaError as error:
         raise DataflowError(str(error)) from None
     interval_us = duration_us(commit_interval) if commit_interval else 0
-    return KafkaSink(cluster, topic, encoder, transactional_id, exactly_once, interval_us)
+    settings = transactional_id, exactly_once, interval_us
+    return KafkaSink(cluster, topic, encoder, *settings, tentative)
 
 
 def check_topics(flow: Graph) -> None:
@@ -233,7 +279,8 @@ def check_topics(flow: Graph) -> None:
                 _check_topic(source.cluster, source.topic, partitions)
     for sink in flow.outside_sinks.values():
         if isinstance(sink, KafkaSink):
-            _check_topic(sink.cluster, sink.topic, 1)
+            for topic in filter(None, (sink.topic, sink.tentative)):
+                _check_topic(sink.cluster, topic, 1)
 
 
 def _check_topic(cluster: KafkaCluster, topic: str, instances: int) -> None:

@@ -376,9 +376,12 @@ def consistency_block(figures: Iterable[NodeFigures]) -> dict[str, Any]:
         figures: Of its nodes, as they were heard.
     """
     said = [each.consistency for each in figures if each.consistency is not None]
-    names = ("sinceMs", "missing", "tentativeRows", "undoneRows", "delayMaxMs", "stabilizationMs")
+    names = ("sinceMs", "missing", "tentativeRows", "undoneRows", "droppedRows")
     if not said:
-        return {"state": Consistency.STABLE.value, **dict.fromkeys(names)}
+        return {
+            "state": Consistency.STABLE.value,
+            **dict.fromkeys((*names, "delayMaxMs", "stabilizationMs")),
+        }
     worst = max(said, key=lambda each: _SEVERITY[each.state])
     return {
         "state": worst.state.value,
@@ -386,6 +389,7 @@ def consistency_block(figures: Iterable[NodeFigures]) -> dict[str, Any]:
         "missing": sorted({stream for each in said for stream in each.missing}),
         "tentativeRows": sum(each.tentative_rows for each in said),
         "undoneRows": sum(each.undone_rows for each in said),
+        "droppedRows": sum(each.dropped_rows for each in said),
         "delayMaxMs": max(each.delay_max_ms for each in said),
         "stabilizationMs": max(each.stabilization_ms for each in said),
     }

@@ -1,5 +1,7 @@
 """The demo: a year of departures, replayed, with a node killed in the middle.
 
+If an airport is silenced, results come without it, as tentative, and are corrected when it is back.
+
 Spark reads and cleans the CSV files and hands four streams to Holdfast; what comes out is a Spark
 DataFrame again, compared with Spark SQL over the same input.
 """
@@ -8,10 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.protections import Replicated, UpstreamBackup
 from holdfast.flights.dataflow import WEATHER, build
+from holdfast.flights.silence import DELAY, Silence, Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,11 +37,13 @@ class DemoResult:
         summary: The keys of `holdfast demo --json`.
         carriers: The worst carriers, as rows.
         weather: The worst weather, as rows.
+        corrected: Days whose results were tentative first, as rows; empty: no airport was silent.
     """
 
     summary: dict[str, Any]
     carriers: list[dict[str, Any]]
     weather: list[dict[str, Any]]
+    corrected: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def is_identical(self) -> bool:
@@ -45,20 +51,30 @@ class DemoResult:
         return bool(self.summary["identical"])
 
 
-def demo_flow(flights: DataFrame, weather: DataFrame, speed: float | None) -> Dataflow:
+def demo_flow(
+    flights: DataFrame, weather: DataFrame, speed: float | None, silence: Silence | None = None
+) -> Dataflow:
     """The demo's dataflow over DataFrames.
 
     Args:
         flights: As `load.flights` gives them.
         weather: As `load.weather` gives it.
         speed: Seconds of 2013 per second; None for as fast as possible.
+        silence: Of an airport; None: all speak.
     """
 
     def source(flow: Dataflow, name: str) -> Stream:
         if name == WEATHER:
             return flow.source(weather, name=name, time="hour", speed=speed)
         departures = flights.where(flights.origin == name.upper())
-        return flow.source(departures, name=name, time="scheduled", unit="departures", speed=speed)
+        return flow.source(
+            departures,
+            name=name,
+            time="scheduled",
+            unit="departures",
+            speed=speed,
+            silent=silence.of(name) if silence else None,
+        )
 
     return build(source)
 
@@ -66,17 +82,22 @@ def demo_flow(flights: DataFrame, weather: DataFrame, speed: float | None) -> Da
 class Demo:
     """One run of the demo; `watch` it while it runs."""
 
-    def __init__(self, spark: SparkSession, location: str, seconds: float) -> None:
-        """Start the dataflow; it replays the year in about `seconds`."""
+    def __init__(
+        self, spark: SparkSession, location: str, seconds: float, silence: Silence | None = None
+    ) -> None:
+        """Start the dataflow; it replays the year in about `seconds`, perhaps with a silence."""
         from holdfast.flights.load import airlines, flights, weather
 
         self._spark = spark
         self._started_s = time.time()
-        self._kill_after_s = seconds / 2
+        self._kill_after_s = seconds * (0.75 if silence else 0.5)
+        self._silence = silence
         raw = os.path.join(location, "raw")
         self._airlines = airlines(spark, raw)
-        flow = demo_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds)
-        self.query: Query = flow.start(spark, checkpointLocation=location)
+        flow = demo_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds, silence)
+        protection = UpstreamBackup() if silence is None else Replicated(delay=DELAY)
+        self.query: Query = flow.start(spark, checkpointLocation=location, protection=protection)
+        self._watch = None if silence is None else Watch(spark, self.query, location)
         self.killed_at_s: float | None = None  # wall-clock time
         self._input_began_s: float | None = None
 
@@ -88,6 +109,8 @@ class Demo:
     def watch(self) -> dict[str, Any]:
         """The present progress; kills the node when half of the year has passed."""
         progress = self.query.lastProgress
+        if self._watch is not None:
+            self._watch.take(progress)
         now_s = time.time()
         if self._input_began_s is None and progress["numInputRows"]:
             self._input_began_s = now_s
@@ -98,19 +121,38 @@ class Demo:
             self.killed_at_s = now_s
         return progress
 
+    @property
+    def days(self) -> list[dict[str, Any]]:
+        """The newest days that are known, with `_type`; empty if no airport falls silent."""
+        return [] if self._watch is None else self._watch.days
+
+    def stop(self) -> None:
+        """End the query, and what looks at it."""
+        if self._watch is not None:
+            self._watch.stop()
+        self.query.stop()
+
     def finish(self) -> DemoResult:
         """Wait for the end, compare with Spark SQL, ask the closing questions."""
         self.query.awaitTermination()
+        watch = self._watch
+        if watch is not None:
+            watch.stop()
         seconds = time.time() - (self._input_began_s or self._started_s)
         progress = self.query.lastProgress
-        checks = [self.query.verify(sink) for sink in ("conditions", "delays")]
+        types = "stable" if watch is None else "all"
+        checks = [self.query.verify(sink, types=types) for sink in ("conditions", "delays")]
         departures = self.query.to_dataframe("conditions")
         cancelled = departures.where("dep_delay IS NULL").count()
         counts = {"flights": departures.count(), "cancelled": cancelled}
+        summary = {**_summary(progress, checks, seconds, self.killed_at_s), **counts}
+        if watch is not None and self._silence is not None:
+            summary["silence"] = _silence_of(self._silence, watch, progress, checks)
         return DemoResult(
-            {**_summary(progress, checks, seconds, self.killed_at_s), **counts},
+            summary,
             _rows(self._worst_carriers()),
             _rows(self._worst_weather()),
+            [] if watch is None else watch.corrected_days(),
         )
 
     def _worst_carriers(self) -> DataFrame:
@@ -160,6 +202,26 @@ def _summary(
         "killed": KILLED,
         "timeline": _timeline(progress["recoveries"], killed_at_s),
         "failures": progress["recoveries"],
+    }
+
+
+def _silence_of(
+    silence: Silence, watch: Watch, progress: dict[str, Any], checks: list[Verification]
+) -> dict[str, Any]:
+    """What the silence came to; times in milliseconds since the first unit went on without it."""
+    units = [block["consistency"] for block in progress["units"].values()]
+    counts = [check.corrections for check in checks if check.corrections is not None]
+    began_s = watch.events[0][0] if watch.events else 0.0
+    return {
+        "airport": silence.airport,
+        "seconds": silence.length_s,
+        "bound": DELAY,
+        "waited_ms_max": max((unit["delayMaxMs"] or 0 for unit in units), default=0),
+        "tentative_rows": sum(count.tentative for count in counts),
+        "undone_rows": sum(count.undone for count in counts),
+        "events": [
+            {"ms": round((at_s - began_s) * 1e3), "event": event} for at_s, event in watch.events
+        ],
     }
 
 

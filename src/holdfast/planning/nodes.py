@@ -218,6 +218,8 @@ class Planner:
         outputs = self._outputs(node_id(unit, index, replica), unit, index, sources, operators)
         if delays is not None:
             outputs += self._feeds(unit, outputs)
+        else:
+            self._require_no_feeds(unit)
         has_state = any(isinstance(step.operation, Stateful) for step in operators)
         return NodePlan(
             node=node_id(unit, index, replica),
@@ -295,22 +297,46 @@ class Planner:
                 continue
             (stream,) = spec.streams
             sink, _, index = stream.removesuffix("]").rpartition("[")
-            if sink in self._flow.outside_sinks:
-                raise DataflowError(
-                    f"unit {unit!r} is Replicated, and its sink {sink!r} is "
-                    f"{self._flow.outside_sinks[sink].place}, where tentative results have no "
-                    "place; write it to sink(...), or give the unit another protection"
-                )
             if taken := [name for name in spec.schema.names if name in FEED_COLUMNS]:
                 raise DataflowError(
                     f"sink {sink!r} has a column {taken[0]!r}, which is a name of its feed's; "
                     "rename it with select(...)"
                 )
             feed = StreamId(f"{sink}{FEED_SUFFIX}[{index}]")
-            self.sink_paths[feed] = feed_path(self._location, sink, int(index))
+            self._place_feed(unit, sink, feed, int(index))
             schema = feed_schema(spec.schema)
             feeds.append(replace(spec, schema=schema, streams=(feed,), feed_of=stream))
         return feeds
+
+    def _require_no_feeds(self, unit: str) -> None:
+        """Raises `DataflowError` if a sink has a topic for what is tentative, and nothing is."""
+        for sink, step in self._flow.sinks.items():
+            outside = self._flow.outside_sinks.get(sink)
+            if step.unit != unit or outside is None:
+                continue
+            if outside.feed_spec(sink, sink, 0, self._location) is not None:
+                raise DataflowError(
+                    f"sink {sink!r} names a topic for tentative results, and unit {unit!r} gives "
+                    "none: it waits for all its input; give it, and the units before it that "
+                    "merge, protection=Replicated(...), or leave out tentative=..."
+                )
+
+    def _place_feed(self, unit: str, sink: str, feed: StreamId, index: int) -> None:
+        """A feed is a log, or where the sink has a place for it."""
+        outside = self._flow.outside_sinks.get(sink)
+        place = feed_path(self._location, sink, index)
+        if outside is None:
+            self.sink_paths[feed] = place
+            return
+        spec = outside.feed_spec(sink, f"{sink}{FEED_SUFFIX}", index, place)
+        if spec is None:
+            raise DataflowError(
+                f"unit {unit!r} is Replicated, and its sink {sink!r} is {outside.place}, where "
+                "tentative results have no place; name a topic for them, "
+                "sink_kafka(..., tentative=...), write it to sink(...), or give the unit another "
+                "protection"
+            )
+        self.outside_sinks.append(spec)
 
     def _read(self, step: Step, position: int) -> pa.Schema:
         """What a step is given of one of its inputs."""

@@ -21,12 +21,13 @@ from holdfast.api.graph import Graph
 from holdfast.api.steps import Source, Step, Union
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.core.haunit.plan import DelayPlan, NodePlan, UnitProtection
+    from holdfast.core.haunit.plan import DelayPlan, InputSpec, NodePlan, UnitProtection
     from holdfast.core.model.ids import NodeId
 
 SINK_UNIT_SUFFIX: Final = "~sink"
@@ -145,6 +146,41 @@ def require_replicable(nodes: Sequence[NodePlan]) -> None:
                 "or a replacement that starts empty, could not choose; give it UpstreamBackup(), "
                 "Checkpointed() or Replicated()"
             )
+
+
+def require_gates_in_time(nodes: Sequence[NodePlan]) -> None:
+    """Refuse units that would go on without a stream all the time, as it waits behind a gate.
+
+    Raises:
+        DataflowError: A unit merges what a gate holds with what none holds, and waits no longer.
+    """
+    plans = {plan.node: plan for plan in nodes}
+    for plan in nodes:
+        delays = plan.delays
+        if delays is None or delays.during_failure is DuringFailure.SUSPEND:
+            continue
+        waits = [(_gate_ms(spec, plans), spec) for spec in plan.inputs if not spec.is_feedback]
+        longest_ms, slowest = max(waits, default=(0, None), key=lambda each: each[0])
+        if slowest is None or longest_ms <= delays.bound_ms or min(ms for ms, _ in waits):
+            continue
+        raise DataflowError(
+            f"unit {plan.unit!r} is Replicated and waits {delays.bound_ms} ms for a missing "
+            f"stream, and {slowest.stream} comes {longest_ms} ms late by itself: what is behind a "
+            "gate leaves with a checkpoint. Its results would always be tentative; give it a "
+            "longer delay, or the units before it a shorter interval"
+        )
+
+
+def _gate_ms(spec: InputSpec, plans: Mapping[NodeId, NodePlan]) -> int:
+    """How long gates hold a stream back, at the longest, over all that it comes from."""
+    if spec.producer is None:
+        return 0
+    producer = plans[spec.producer]
+    inputs = (each for each in producer.inputs if not each.is_feedback)
+    before_ms = max((_gate_ms(each, plans) for each in inputs), default=0)
+    is_gated = any(out.is_gated for out in producer.outputs if spec.stream in out.streams)
+    interval_ms = producer.checkpoints.interval_ms if producer.checkpoints else 0
+    return before_ms + (interval_ms if is_gated else 0)
 
 
 def _require_precise_before(plan: NodePlan, plans: dict[NodeId, NodePlan]) -> None:

@@ -35,7 +35,7 @@ def source_spec(
         started_s: Wall-clock time at which a paced log's first tuple is due.
         columns: Those that anybody reads; None: all.
     """
-    log, speed = ingest_path(location, step.name), None
+    log, speed, silent_s = ingest_path(location, step.name), None, None
     match step.operation:
         case steps.FromGenerator(generator=generator, partitions=partitions):
             spec: SourceSpec = generator.spec(index, partitions)
@@ -46,10 +46,12 @@ def source_spec(
         case steps.FromLog():
             log, speed = step.operation.path, step.operation.speed
         case steps.FromFrame():
-            speed = step.operation.speed
+            speed, silent_s = step.operation.speed, step.operation.silent_s
     assert isinstance(step.operation, Source)
     partitions = step.operation.partitions
-    return LogSourceSpec(log, "ingest", index, partitions, speed, started_s, columns=columns)
+    return LogSourceSpec(
+        log, "ingest", index, partitions, speed, started_s, columns=columns, silent_s=silent_s
+    )
 
 
 def is_recorded(step: Step) -> bool:

@@ -48,6 +48,7 @@ def node(
     reads: tuple[StreamId, ...] = (A, B),
     replicas: int = 1,
     undo_tuples: int = 0,
+    drops: bool = False,
     **limits: int,
 ) -> Node:
     counted = counting(PageManager()).output_schema
@@ -63,7 +64,7 @@ def node(
         (OperatorSpec("n", counting, (("port", 0),)),),
         (sink, feed),
         limits=NodeLimits(**limits),
-        delays=DelayPlan(BOUND_MS, during, replicas=replicas, undo_tuples=undo_tuples),
+        delays=DelayPlan(BOUND_MS, during, 0, replicas, None, undo_tuples, drops),
         replicas=tuple(NodeId(f"n+{i}") for i in range(replicas)) if replicas > 1 else (),
     )
     made = Node(plan, assignment or Assignment(1, ONE, None, {}), 0)
@@ -287,3 +288,38 @@ def test_where_windows_may_stand_behind_it_all_that_has_brought_a_tuple_waits() 
         wait_until(machine, BOUND_MS)
         assert machine.consistency is not None
         assert machine.consistency.failures == failures
+
+
+def test_what_is_dropped_is_durable_before_the_node_goes_back_and_left_out_by_who_takes_over() -> (
+    None
+):
+    machine = node(drops=True, input_queue_tuples=2)
+    failed(machine)
+    wait_until(machine, BOUND_MS)
+    assert said(give(machine, A, 3, [51, 52], 60, 60)) == [("tentative", 5), ("tentative", 6)]
+    assert said(give(machine, A, 5, [61], 70, 65)) == [("tentative", 7)], "it is not kept"
+    assert said(give(machine, B, 2, [22], 80, 70)) == [], "it is not written down"
+    asked = machine.step(TimerFired("ack"), 80)
+    (point,) = (e.point for e in asked if isinstance(e, events.StoreRestartPoint))
+    assert point.dropped == {A: ((4, 6),)}, "two were kept: 21 and 51"
+    assert RestartPoint.from_json(point.to_json()) == point
+    assert not machine.has_work
+    effects = machine.step(events.RestartPointStored(point.sequence), 90) + proceed(machine, 90)
+    assert [e for e in effects if isinstance(e, events.ReportGap)] == [events.ReportGap(A, 4, 6)]
+    assert said(effects) == [("undo", 4), ("rec_done", 7)]
+    assert (stable(effects), machine.dropped_tuples) == (3, 2)
+
+    heir = node(Assignment(1, TWO, point, {SINK: 4, FEED: 9}), drops=True)
+    effects = proceed(heir, 100) + give(heir, A, 0, [1, 11, 21, 51, 52, 61], 70, 101)
+    effects += give(heir, B, 0, [2, 12, 22], 80, 102)
+    assert stable(effects) == 3
+    assert [e for e in effects if isinstance(e, events.ReportGap)] == [events.ReportGap(A, 4, 6)]
+
+
+def test_nothing_is_dropped_of_the_stream_that_all_wait_for() -> None:
+    machine = node(drops=True, input_queue_tuples=2)
+    failed(machine)
+    wait_until(machine, BOUND_MS)
+    effects = give(machine, B, 2, [22, 23, 24, 25, 26], 80, 70)
+    assert said(effects) == [("undo", 4), ("rec_done", 10)]
+    assert machine.dropped_tuples == 0

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.errors import InvariantViolation, RemoteProtocolError
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, Run
+from holdfast.core.model.dropped import count, left_of
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, Run
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 from holdfast.core.replication.consistency_manager import (
     PATIENCE,
@@ -81,9 +82,16 @@ class SmallNode:
     """SUnion, consistency manager, operators and SOutput around one output stream."""
 
     def __init__(
-        self, streams: int, bound_ms: int, during: DuringFailure, step_tuples: int
+        self,
+        streams: int,
+        bound_ms: int,
+        during: DuringFailure,
+        step_tuples: int,
+        kept_max: int | None = None,
     ) -> None:
         self.sunion = SUnion([0] * streams, 1)
+        self.sunion.keep_at_most(kept_max, [()] * streams)
+        self.promised_us = [BEGINNING_US] * streams
         self.manager = ConsistencyManager(streams, InputDelay(streams, bound_ms, during))
         self.output = SOutput(Incarnation(1), 0)
         self.state = State()
@@ -118,8 +126,10 @@ class SmallNode:
             if rows:
                 assert first_id == self.next_ids[stream]
                 self.next_ids[stream] += len(rows)
-                self.sunion.add(stream, batch(first_id, rows, stream))
+                is_slowest = self.promised_us[stream] <= min(self.promised_us)
+                self.sunion.add(stream, batch(first_id, rows, stream), NO_ID if is_slowest else 0)
                 self.manager.delay.arrived(max(time for _, time in rows), now_ms)
+            self.promised_us[stream] = max(self.promised_us[stream], boundary_us)
             self.manager.promised(stream, boundary_us, now_ms)
         elif kind == "tentative":
             if rows:
@@ -285,6 +295,7 @@ class Reader:
     tentative: int = 0
     undone: int = 0
     partly: int = 0  # corrections of a part
+    dropped: int = 0  # input that corrections have gone without
 
     def take(self, message: Message) -> None:
         kind, first_id, rows, boundary_us = message
@@ -309,13 +320,15 @@ class Reader:
             self.is_correcting = False
 
 
-def run_one(seed: int, *, silence_max_ms: int = 400, passes: int = 1000) -> Reader:
+def run_one(
+    seed: int, *, silence_max_ms: int = 400, passes: int = 1000, kept_max: int | None = None
+) -> Reader:
     """One node, two or three sources."""
     rng = random.Random(seed)
     bound_ms = rng.choice([20, 50, 90])
     during = rng.choice([DuringFailure.PROCESS, DuringFailure.DELAY])
     sources = [source(rng, i, 600, silence_max_ms) for i in range(rng.randint(2, 3))]
-    node = SmallNode(len(sources), bound_ms, during, rng.choice([3, 1000]))
+    node = SmallNode(len(sources), bound_ms, during, rng.choice([3, 1000]), kept_max)
     reader = Reader()
     pending = [list(each.arrivals) for each in sources]
     now_ms = 0
@@ -333,10 +346,21 @@ def run_one(seed: int, *, silence_max_ms: int = 400, passes: int = 1000) -> Read
             assert due_ms is None or due_ms > now_ms
         now_ms += 1
         assert now_ms < 20_000, "it does not come to an end"
-    expected = failure_free([each.rows for each in sources])
-    assert sorted_by_time(reader.stable) == expected
+    dropped = node.sunion.dropped
+    left = [
+        [
+            each.rows[i]
+            for start, stop in left_of(ranges, 0, len(each.rows))
+            for i in range(start, stop)
+        ]
+        for each, ranges in zip(sources, dropped, strict=True)
+    ]
+    reader.dropped = sum(map(count, dropped))
+    assert sum(map(len, left)) + reader.dropped == sum(len(each.rows) for each in sources)
+    assert sorted_by_time(reader.stable) == failure_free(left)
     assert not reader.suffix
     assert not reader.is_correcting
+    assert not any(node.sunion.held_tuples)
     if passes == 1000:
         assert node.manager.delay.longest_ms <= bound_ms
     if all(each.longest_ms + 8 < bound_ms for each in sources):
@@ -348,6 +372,14 @@ def test_every_undo_leaves_a_prefix_and_in_the_end_all_is_stable() -> None:
     readers = [run_one(seed) for seed in range(60)]
     assert sum(reader.undone > 0 for reader in readers) > 20
     assert sum(reader.undone > 1 for reader in readers) > 5
+
+
+@pytest.mark.parametrize("kept_max", [0, 15])
+def test_the_stable_output_is_that_of_the_input_that_was_not_dropped(kept_max: int) -> None:
+    readers = [run_one(seed, kept_max=kept_max) for seed in range(40)]
+    assert sum(reader.dropped > 0 for reader in readers) > 10
+    assert all(reader.tentative for reader in readers if reader.dropped)
+    assert sum(reader.undone > 0 for reader in readers) > 20
 
 
 def test_a_failure_shorter_than_the_bound_gives_no_tentative_tuple() -> None:
@@ -546,9 +578,9 @@ def _tentative_output_is_called_stable(patch: pytest.MonkeyPatch) -> None:
 
 
 def _late_tuples_are_lost(patch: pytest.MonkeyPatch) -> None:
-    def hold(self: SUnion, stream: int, piece: object) -> None:
+    def hold(self: SUnion, stream: int, piece: object, drop_from: int = NO_ID) -> None:
         before = len(self._held[stream])
-        kept(self, stream, piece)  # type: ignore[arg-type]  # what SUnion holds is its own
+        kept(self, stream, piece, drop_from)  # type: ignore[arg-type]  # SUnion's own
         if self._kept is not None and len(self._held[stream]) == before:
             self._kept[stream].pop()
 

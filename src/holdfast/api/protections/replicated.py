@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _UNDO_TUPLES: Final = {"checkpoint/redo": 0, "undo/redo": 1_000_000}
 """How many tuples a node keeps to make its state again, by the way of reconciliation."""
 
+_DROP: Final = "drop"
+_BUFFERS: Final = ("block", _DROP)
+
 
 @dataclass(frozen=True, slots=True)
 class Replicated(Protection):
@@ -48,8 +51,11 @@ class Replicated(Protection):
             `undo/redo`: the state is made again from the input that it goes back to. Nothing
             stands still when input fails, and no page is there twice; the correction takes longer.
             Beyond a million tuples of such input in a node, it copies the state after all.
-        buffer: `block`: when what must be kept for the correction has reached the bound of the
-            input queue, no more is read of the streams that are there.
+        buffer: What is done when the input that is kept for the correction has reached the bound
+            of the input queue (`spark.holdfast.inputQueueTuples`), for each stream that is there.
+            `block`: no more of it is read until the correction. `drop`: it goes on. What comes from
+            there on is processed as tentative alone, and the correction goes without it: for good.
+            `lastProgress["gaps"]` says which tuples that were, by stream and id. Of one replica.
     """
 
     replicas: int = 1
@@ -83,9 +89,13 @@ class Replicated(Protection):
         if self.reconcile not in _UNDO_TUPLES:
             ways = ", ".join(_UNDO_TUPLES)
             raise OptionError(f"Replicated(reconcile={self.reconcile!r}); one of {ways}")
-        if self.buffer != "block":
+        if self.buffer not in _BUFFERS:
+            ways = ", ".join(_BUFFERS)
+            raise OptionError(f"Replicated(buffer={self.buffer!r}); one of {ways}")
+        if not is_alone and self.buffer == _DROP:
             raise UnsupportedError(
-                f"Replicated(buffer={self.buffer!r}); 'block' works: there is no other way yet"
+                f"Replicated(replicas={self.replicas}, buffer='drop'); replicas would drop "
+                "different tuples and no longer agree: buffer='block', or replicas=1"
             )
         self.of_unit()
 
@@ -107,4 +117,5 @@ class Replicated(Protection):
         mode = self.during_stabilization
         then = None if mode is None else DuringFailure(mode)
         undo_tuples = _UNDO_TUPLES[self.reconcile]
-        return UnitProtection(delays=DelayPlan(*waits, self.replicas, then, undo_tuples))
+        drops = self.buffer == _DROP
+        return UnitProtection(delays=DelayPlan(*waits, self.replicas, then, undo_tuples, drops))

@@ -99,6 +99,7 @@ class ConsistencyReported:
         undone_rows: Of these, undone.
         delay_max_ms: The longest that input has waited for other streams.
         stabilization_ms: How long the last correction took; 0: there was none.
+        dropped_rows: Input that corrections have gone without.
     """
 
     state: Consistency
@@ -108,6 +109,7 @@ class ConsistencyReported:
     undone_rows: int
     delay_max_ms: int
     stabilization_ms: int
+    dropped_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

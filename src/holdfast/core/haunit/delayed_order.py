@@ -18,16 +18,20 @@ from holdfast.core.haunit.input_order import (
     rows_of,
     rows_of_batches,
 )
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.dropped import NONE, still_needed
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.replication.consistency_manager import ConsistencyManager
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.input_delay import InputDelay
 from holdfast.core.replication.turns import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from holdfast.core.haunit.arrivals import Arrivals, InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
+    from holdfast.core.model.dropped import Ranges
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.input_delay import Closes
@@ -69,6 +73,13 @@ class CorrectedOrder(InputOrder):
     def go_back(self) -> None:
         """What has been taken since the cut is to be taken again."""
 
+    def to_drop(self) -> dict[str, Ranges]:
+        """Per stream what the correction is to go without; from now on all is kept."""
+        return {}
+
+    def may_drop(self, from_ids: Mapping[str, int]) -> None:
+        """Per stream, from these ids on; nothing before."""
+
 
 class DelayedOrder(CorrectedOrder, TimeOrder):
     """The order of several streams. Volatile: all fields."""
@@ -76,10 +87,26 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
     manager: ConsistencyManager
 
     def __init__(
-        self, plan: NodePlan, arrivals: Arrivals, at: RestartPoint | None, delays: DelayPlan
+        self,
+        plan: NodePlan,
+        arrivals: Arrivals,
+        at: RestartPoint | None,
+        delays: DelayPlan,
+        dropped: Mapping[str, Ranges],
     ) -> None:
-        """Merge the streams; args as of `TimeOrder`, and how long to wait."""
+        """Merge the streams.
+
+        Args:
+            plan: The node's.
+            arrivals: What has come on them.
+            at: As of `TimeOrder`.
+            delays: How long to wait.
+            dropped: What corrections before this incarnation have gone without.
+        """
         super().__init__(plan, arrivals, at)
+        self._droppable_from: list[int] = []  # per stream; empty: nothing is dropped
+        keeps = plan.limits.input_queue_tuples if delays.drops else None
+        self._sunion.keep_at_most(keeps, [dropped.get(s.stream, NONE) for s in plan.inputs])
         delay = InputDelay(len(plan.inputs), delays.bound_ms, delays.during_failure)
         turn = Turn(is_needed=delays.has_turns)
         during = delays.during_stabilization if delays.has_turns else None
@@ -101,9 +128,13 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
 
     def merge(self, now_ms: int) -> None:
         """Hold what has come, and tell the manager of it."""
+        drop_from = [
+            NO_ID if self._arrivals.is_slowest(stream) else from_id
+            for stream, from_id in zip(self._arrivals.streams, self._droppable_from, strict=False)
+        ]
         for number, batches in self._arrivals.take_fresh():
             for batch in batches:
-                self._sunion.add(number, batch)
+                self._sunion.add(number, batch, drop_from[number] if drop_from else NO_ID)
                 if batch.count:
                     self.manager.delay.arrived(int(batch.time_us.max()), now_ms)
             promised_us = self._arrivals.streams[number].queue.taken_boundary_us
@@ -141,6 +172,29 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
     def go_back(self) -> None:
         """What has been taken since the cut is to be taken again."""
         self._sunion.go_back()
+
+    # -- what corrections go without ----------------------------------------------------------
+
+    def may_drop(self, from_ids: Mapping[str, int]) -> None:
+        """Per stream, from these ids on; nothing before."""
+        self._droppable_from = [from_ids[spec.stream] for spec in self._plan.inputs]
+
+    def to_drop(self) -> dict[str, Ranges]:
+        """Per stream what the correction is to go without; from now on all is kept."""
+        found = self._by_stream(self._sunion.dropping)
+        if found:
+            self._sunion.stop_dropping()
+        return found
+
+    def dropped(self, needed_from: dict[str, int]) -> dict[str, Ranges]:
+        """What a replacement that begins at these ids leaves out, per stream."""
+        found = self._by_stream(self._sunion.dropped)
+        left = {name: still_needed(each, needed_from[name]) for name, each in found.items()}
+        return {name: each for name, each in left.items() if each}
+
+    def _by_stream(self, ranges: Sequence[Ranges]) -> dict[str, Ranges]:
+        names = (spec.stream for spec in self._plan.inputs)
+        return {name: each for name, each in zip(names, ranges, strict=True) if each}
 
 
 class FollowingOrder(CorrectedOrder, IdOrder):
@@ -229,4 +283,5 @@ def corrected_order(
     """The order of a unit that goes on without missing input; args as of `input_order`."""
     if len(plan.inputs) == 1:
         return FollowingOrder(plan, arrivals, delays)
-    return DelayedOrder(plan, arrivals, begins.point if begins.is_at_cut else None, delays)
+    at = begins.point if begins.is_at_cut else None
+    return DelayedOrder(plan, arrivals, at, delays, begins.point.dropped)

@@ -15,6 +15,9 @@ Theory of operation. It is an HAUnit whose passes the consistency manager decide
 A unit behind such a one takes its tentative tuples, too: while it merges, SUnion holds them beside
 the stable ones; with one stream it follows that (replication/following.py).
 
+With `buffer="drop"` a correction may go without some of its input (drop_ledger.py). Before the node
+goes back, a restart point has to say so; it waits for that as for a turn.
+
 Queues live through all that. No restart point is noted in up_failure, and no end reported. The one
 timer, `delay`, is set for when something will have waited for the bound.
 
@@ -31,10 +34,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.delayed_order import corrected_order
-from holdfast.core.haunit.events import AskForTurn, LeaveTurn
+from holdfast.core.haunit.drop_ledger import DropLedger
+from holdfast.core.haunit.events import AskForTurn, LeaveTurn, ReportGap
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.machine import SetTimer
+from holdfast.core.model.ids import StreamId
 from holdfast.core.model.notes import RecDone, Undo
 from holdfast.core.replication.consistency_manager import Action, Consistency
 from holdfast.core.replication.undo_redo import UndoHistory
@@ -52,8 +57,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.input_order import Taken
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.machine import Effect
-    from holdfast.core.model.ids import StreamId
     from holdfast.core.model.notes import StreamNote
+    from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
     from holdfast.core.replication.turns import Turn
     from holdfast.core.state.page_manager import Snapshot
@@ -100,6 +105,11 @@ class DelayedUnit(HAUnit):
         self._has_asked = False  # for a turn, which is not over
         keeps = delays.undo_tuples
         self._history = UndoHistory(keeps) if keeps else None  # None: checkpoint/redo
+        self._begins_without = begins.point.dropped
+        if delays.drops and len(plan.inputs) > 1:
+            streams = tuple(spec.stream for spec in plan.inputs)
+            self.ledger = DropLedger(begins, streams, delays.horizon_tuples)
+            self.order.may_drop(self.ledger.droppable_from)
         self.replayed_tuples = 0
         """Run again in silence, to be back at cuts."""
 
@@ -135,8 +145,12 @@ class DelayedUnit(HAUnit):
             effects += self.outputs.tentative.begin()
             self.order.begin(self.network.boundary_us, now_ms)
             effects += self._stand()
+            for name, ranges in self._begins_without.items():  # The word may have been lost.
+                effects.extend(ReportGap(StreamId(name), *each) for each in ranges)
         self.order.merge(now_ms)
         step = self._manager.next_step(now_ms)
+        if step is not None and not self._may_do(step):
+            step = None
         if step is not None:
             effects += self._perform(step, now_ms)
         self.delay_over(now_ms)
@@ -246,7 +260,28 @@ class DelayedUnit(HAUnit):
             self.replayed_tuples += self._history.replay(self.network, cut.markers)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
+        if self.ledger is not None:
+            self.ledger.went_back()
         return self.outputs.tentative.undo()
+
+    # -- what a correction goes without -------------------------------------------------------
+
+    def _may_do(self, step: Step) -> bool:
+        """Whether what it rests on is durable; what is dropped is decided when it is to go back."""
+        ledger = self.ledger
+        if ledger is None or step.is_tentative:
+            return True
+        if step.action is Action.GO_BACK:
+            ledger.want(self.order.to_drop())
+        return ledger.can_act(self.taken_before)
+
+    def point_stored(self, newest: RestartPoint, now_ms: int) -> list[Effect]:
+        """A point is durable; perhaps the node may go back now."""
+        if self.ledger is None:
+            return []
+        dropped = list(self.ledger.stored(newest))
+        self.delay_over(now_ms)
+        return [ReportGap(StreamId(name), first, end) for name, first, end in dropped]
 
     def noted(self, stream: InputStream, note: StreamNote) -> bool:
         """Of a stream's suffix: it is void, or has come as stable.
@@ -295,7 +330,8 @@ class DelayedUnit(HAUnit):
 
     def delay_over(self, now_ms: int) -> None:
         """Something may have waited for the bound."""
-        self._is_due = self._has_begun and self._manager.next_step(now_ms) is not None
+        step = self._manager.next_step(now_ms) if self._has_begun else None
+        self._is_due = step is not None and self._may_do(step)
 
     def ask_when_due(self, now_ms: int) -> list[Effect]:
         """Set the timer for when something will have waited for the bound; ask for a turn.
@@ -304,7 +340,8 @@ class DelayedUnit(HAUnit):
         """
         effects = self._mind_turn()
         due_ms = self._manager.due_ms()
-        if due_ms is not None and not self._is_due:
+        is_writing_down = self.ledger is not None and not self.ledger.can_act(self.taken_before)
+        if due_ms is not None and not self._is_due and not is_writing_down:
             effects.append(SetTimer("delay", max(due_ms, now_ms + 1)))
         return effects
 

@@ -35,6 +35,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.drop_ledger import DropLedger
     from holdfast.core.haunit.events import Proceed
     from holdfast.core.haunit.input_order import InputOrder
     from holdfast.core.haunit.operator_network import Produced
@@ -195,6 +196,24 @@ class HAUnit:
     def delay_over(self, now_ms: int) -> None:
         """Input may have waited for as long as it is to; there is no such time here."""
 
+    ledger: DropLedger | None = None
+    """Of one that may drop some of its input: what, and what is durable of that."""
+
+    @property
+    def dropped_tuples(self) -> int:
+        """Of its input, without which corrections have gone."""
+        return 0 if self.ledger is None else self.ledger.dropped_tuples
+
+    @property
+    def taken_before(self) -> dict[str, int]:
+        """Per input stream the first id that no pass has taken."""
+        return {s.spec.stream: s.processed_before for s in self.inputs.all()}
+
+    def point_stored(self, newest: RestartPoint, now_ms: int) -> list[Effect]:
+        """A point is durable; this is the newest one that is."""
+        del newest, now_ms
+        return []
+
     @property
     def missing(self) -> tuple[StreamId, ...]:
         """The source streams that it goes on without; none if it waits for all input."""
@@ -266,11 +285,13 @@ class HAUnit:
         return RestartPoint(
             sequence,
             needed_from,
-            {s.spec.stream: s.processed_before for s in self.inputs.all()},
+            self.taken_before,
             self.network.boundary_us,
             self.outputs.next_ids,
             rebased=self.inputs.rebased,
             next_notes=self.inputs.arrivals.next_notes(needed_from, is_state_kept=is_state_kept),
+            dropped=self.order.dropped(needed_from),
+            horizon={} if self.ledger is None else self.ledger.horizon(self.taken_before),
         )
 
     def has_passed(self, point: RestartPoint) -> bool:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.dropped import Ranges
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.sunion import Release
@@ -161,6 +162,11 @@ class InputOrder(abc.ABC):
             s.spec.stream: max(min(int(low[s.number]), s.processed_before), s.needed_from)
             for s in self._arrivals.streams
         }
+
+    def dropped(self, needed_from: dict[str, int]) -> dict[str, Ranges]:
+        """What a replacement that begins at these ids leaves out, per stream; mostly nothing."""
+        del needed_from
+        return {}
 
     @property
     def held_tuples(self) -> int:

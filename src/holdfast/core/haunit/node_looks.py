@@ -112,6 +112,11 @@ class NodeLooks:
         return self._unit.consistency
 
     @property
+    def dropped_tuples(self) -> int:
+        """Of its input, without which corrections have gone."""
+        return self._unit.dropped_tuples
+
+    @property
     def missing(self) -> tuple[StreamId, ...]:
         """The source streams that it goes on without, or is correcting that it has."""
         return self._unit.missing

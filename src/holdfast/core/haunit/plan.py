@@ -213,6 +213,10 @@ class DelayPlan:
             `SUSPEND` all of them correct at once.
         undo_tuples: The state at a cut is made again from so many tuples at most (undo/redo); 0: it
             is always copied (checkpoint/redo).
+        drops: Whether it keeps, for a correction, no more of each stream than the input queue
+            holds, and the correction goes without the rest; else it stops reading there.
+        horizon_tuples: Of one that drops: so far ahead of what was taken lies the id from which on
+            a replacement may drop, too (drop_ledger.py).
     """
 
     bound_ms: int
@@ -221,6 +225,8 @@ class DelayPlan:
     replicas: int = 1
     during_stabilization: DuringFailure | None = None
     undo_tuples: int = 0
+    drops: bool = False
+    horizon_tuples: int = 1 << 20
 
     @property
     def has_turns(self) -> bool:

@@ -11,10 +11,11 @@ one where the state is replayed, two or more where it is loaded and could turn o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.dropped import Ranges, joined
 from holdfast.core.recovery.restart_point import RestartPoint
 
 _NOTED_MAX = 64
@@ -59,6 +60,26 @@ class RestartPoints:
             self._asked.append(safe)
             self._asked_ms = now_ms
         return safe
+
+    def restate(
+        self, dropped: Mapping[str, Ranges], horizon: dict[str, int], now_ms: int
+    ) -> RestartPoint:
+        """The newest safe point once more; it is to be stored.
+
+        Those that are not safe yet come to nothing.
+
+        Args:
+            dropped: What is dropped, beside what the point says.
+            horizon: Instead of the point's.
+            now_ms: The time.
+        """
+        self._noted.clear()
+        newest = self._asked[-1] if self._asked else self.retained[0]
+        said = joined(newest.dropped, dropped)
+        point = replace(newest, sequence=self.next_sequence(), dropped=said, horizon=horizon)
+        self._asked.append(point)
+        self._asked_ms = now_ms
+        return point
 
     def ask_again(self, now_ms: int, after_ms: int) -> RestartPoint | None:
         """The newest point asked for, if the answer has been missing for longer than that."""

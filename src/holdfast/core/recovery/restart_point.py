@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeGuard
 
+from holdfast.core.model.dropped import Ranges, require_followed
 from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation
 
 _PASSES_FORMERLY: Final = "rounds"
@@ -93,6 +94,10 @@ class RestartPoint:
         laps: In a loop, per stream the last mark that was taken, or put.
         predicted_us: Of windows with footprints, how long their node thinks recovery would take,
             from the decision that it is lost; 0: it does not say.
+        dropped: Per input stream the tuples that a replacement leaves out: corrections of its node
+            went without them. [DPC]
+        horizon: Per input stream of a node that drops input: before this id tuples may have been
+            processed as stable (haunit/drop_ledger.py), from there on none has been. [DPC]
     """
 
     sequence: int = 0
@@ -112,6 +117,8 @@ class RestartPoint:
     is_forced: bool = False
     laps: dict[str, int] = field(default_factory=dict)
     predicted_us: int = 0
+    dropped: dict[str, Ranges] = field(default_factory=dict)
+    horizon: dict[str, int] = field(default_factory=dict)
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -152,6 +159,10 @@ class RestartPoint:
             value["laps"] = self.laps
         if self.predicted_us:
             value["predicted_us"] = self.predicted_us
+        if self.dropped:
+            value["dropped"] = {name: [*map(list, each)] for name, each in self.dropped.items()}
+        if self.horizon:
+            value["horizon"] = self.horizon
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -193,6 +204,8 @@ class RestartPoint:
             is_forced,
             _ids(value.get("laps", {})),
             predicted_us,
+            _dropped(value.get("dropped", {})),
+            _ids(value.get("horizon", {})),
         )
 
 
@@ -218,6 +231,26 @@ def _clocks(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(c) is int and c >= 0 for c in value):
         raise ValueError("the clocks of a restart point are no list of counts")
     return tuple(value)
+
+
+def _dropped(value: object) -> dict[str, Ranges]:
+    if not isinstance(value, dict):
+        raise ValueError("what is dropped is said by stream")
+    found: dict[str, Ranges] = {}
+    for stream, ranges in value.items():
+        if not isinstance(stream, str) or not isinstance(ranges, list):
+            raise ValueError("what is dropped of a stream is a list")
+        found[stream] = tuple(map(_range, ranges))
+        require_followed(found[stream])
+    return found
+
+
+def _range(value: object) -> tuple[int, int]:
+    if isinstance(value, list) and len(value) == 2:
+        first, end = value
+        if _is_number(first) and _is_number(end):
+            return first, end
+    raise ValueError("what is dropped lies between two ids")
 
 
 def _ids(value: object) -> dict[str, int]:

@@ -11,6 +11,10 @@ stable, too: `hold_cut` begins that, `go_back` returns to where it began. Tuples
 are older than what has been released as tentative wait for that. Tentative tuples of the streams
 themselves are released as tentative only, and gone with `undo`.
 
+SUnion keeps no more than it is told to (`keep_at_most`): what comes beyond that, of streams that
+others wait for, is released as tentative and left out of the correction (model/dropped.py). What is
+slowest is kept whole: the correction waits for it.
+
 Departure from the paper: buckets have no fixed width. A release covers exactly the time up to
 the slowest boundary: the finest order that is still deterministic, and no delay of its own.
 """
@@ -24,11 +28,13 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import RemoteProtocolError
+from holdfast.core.model.dropped import NONE, left_of, with_range
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.core.model.dropped import Ranges
     from holdfast.core.model.tuples import TupleBatch
 
 
@@ -103,6 +109,8 @@ class SUnion:
         self._port_count = port_count
         self._held: list[list[_Piece]] = [[] for _ in ports]
         self.held_tuples = [0] * len(self._ports)
+        """Per stream what of it uses up its credit."""
+        self._waiting = [0] * len(self._ports)  # what has not been released
         self._released_before = BEGINNING_US
         self._processed_before = [0] * len(self._ports)
         # While a cut is held: per stream all pieces that have been held since.
@@ -111,6 +119,14 @@ class SUnion:
         self._tentative: list[list[_Piece]] = [[] for _ in ports]  # What came as tentative.
         self.tentative_tuples = [0] * len(self._ports)
         """Per stream how much of that is held."""
+        self._kept_max: int | None = None  # per stream; None: whatever comes is kept
+        self._drops = True  # what goes beyond that
+        self._kept_tuples = [0] * len(self._ports)
+        self._unkept: list[list[_Piece]] = [[] for _ in ports]  # dropped, and not yet released
+        self.dropping: list[Ranges] = [NONE] * len(self._ports)
+        """Per stream what has been dropped since the cut."""
+        self.dropped: list[Ranges] = [NONE] * len(self._ports)
+        """Per stream what corrections have gone without; it is left out if it comes again."""
 
     def resume(self, boundary_us: int, processed_before: Sequence[int]) -> None:
         """Go on where everything older than the boundary has been released.
@@ -123,8 +139,23 @@ class SUnion:
         self._released_before = boundary_us
         self._processed_before = list(processed_before)
 
-    def add(self, stream: int, batch: TupleBatch) -> None:
+    def keep_at_most(self, tuples: int | None, dropped: Sequence[Ranges]) -> None:
+        """Of each stream no more than so many tuples are kept for a correction; None: all are.
+
+        Args:
+            tuples: So many.
+            dropped: Per stream what is to be left out now.
+        """
+        self._kept_max = tuples
+        self.dropped = list(dropped)
+
+    def add(self, stream: int, batch: TupleBatch, drop_from: int = NO_ID) -> None:
         """Hold a batch of stream number `stream` until its time has come.
+
+        Args:
+            stream: Its number.
+            batch: What has come.
+            drop_from: What comes from this id on may be left out of a correction, for want of room.
 
         Raises:
             RemoteProtocolError: A tuple is older than a boundary that was already acted on.
@@ -137,24 +168,69 @@ class SUnion:
             _, held = _split(piece.slice(0, seen), self._released_before)
             self._hold(stream, held)
             piece = piece.slice(seen, batch.count)
-        self._hold(stream, piece)
+        if self.dropped[stream]:
+            for start, stop in left_of(self.dropped[stream], piece.first_id, len(piece.time_us)):
+                self._hold(stream, piece.slice(start, stop), drop_from)
+            return
+        self._hold(stream, piece, drop_from)
 
-    def _hold(self, stream: int, piece: _Piece | None) -> None:
+    def _hold(self, stream: int, piece: _Piece | None, drop_from: int = NO_ID) -> None:
         if piece is None or len(piece.time_us) == 0:
             return
+        if drop_from != NO_ID:
+            left = self._left_for_want_of_room(stream, piece, drop_from)
+            if left == 0:
+                return
+            piece = piece.slice(0, left)
         oldest_us = int(piece.time_us.min())
         if oldest_us < self._released_before:
             raise RemoteProtocolError(
                 f"stream {stream}: tuple {piece.low} or later is older than its boundary "
                 f"{self._released_before}"
             )
-        self.held_tuples[stream] += len(piece.time_us)
         fresh: _Piece | None = piece
         if self._kept is not None:
             self._kept[stream].append(piece)
+            self._kept_tuples[stream] += len(piece.time_us)
             fresh = self._not_late(piece)
         if fresh is not None:
             self._held[stream].append(fresh)
+            self._waiting[stream] += len(fresh.time_us)
+        self._count(stream)
+
+    def _count(self, stream: int) -> None:
+        """What of a stream uses up its credit: what is kept, too; of what may be dropped, only that
+        beyond the bound, which could not be.
+        """
+        held = self._waiting[stream]
+        if self._kept is not None:
+            kept, bound = self._kept_tuples[stream], self._kept_max
+            held = kept if bound is None else held + max(0, kept - bound)
+        self.held_tuples[stream] = held
+
+    def _left_for_want_of_room(self, stream: int, piece: _Piece, drop_from: int) -> int:
+        """Drop what there is no room for; how many tuples of the piece are left."""
+        count = len(piece.time_us)
+        if self._kept is None or self._kept_max is None or not self._drops:
+            return count
+        room = max(0, self._kept_max - self._kept_tuples[stream])
+        left = min(count, max(room, drop_from - piece.first_id))
+        if left < count:
+            self._drop(stream, piece.slice(left, count))
+        return left
+
+    def _drop(self, stream: int, piece: _Piece) -> None:
+        """The correction goes without it; what is not late for the present suffix goes into that.
+
+        Consecutive ids, as all that comes as stable has.
+        """
+        end = piece.first_id + len(piece.time_us)
+        self.dropping[stream] = with_range(self.dropping[stream], piece.first_id, end)
+        fresh = self._not_late(piece)
+        if fresh is not None:
+            self._unkept[stream].append(fresh)
+            self._waiting[stream] += len(fresh.time_us)
+            self._count(stream)
 
     def _not_late(self, piece: _Piece) -> _Piece | None:
         """What is not older than tuples that have been released, be it as tentative."""
@@ -184,8 +260,9 @@ class SUnion:
                     source[stream] = rest
                     if source is self._tentative:
                         self._keep_tentative(stream, rest)
-                    elif self._kept is None:
-                        self.held_tuples[stream] -= sum(len(piece.time_us) for piece in ready)
+                    else:
+                        self._waiting[stream] -= sum(len(piece.time_us) for piece in ready)
+                        self._count(stream)
                     low[stream] = min(int(low[stream]), *(piece.low for piece in ready))
                     pieces.extend((port, piece) for piece in ready)
         return _merge(pieces, self._port_count, low)
@@ -195,6 +272,7 @@ class SUnion:
     def hold_cut(self) -> None:
         """From now on keep what is released, as it is released as tentative."""
         self._kept = [list(pieces) for pieces in self._held]
+        self._kept_tuples = [sum(len(p.time_us) for p in pieces) for pieces in self._kept]
         self._tentative_before = self._released_before
 
     def add_tentative(self, stream: int, batch: TupleBatch, stable_us: int) -> None:
@@ -225,13 +303,24 @@ class SUnion:
         The oldest ids of the release count stable and tentative tuples alike.
         """
         self._tentative_before = max(self._tentative_before, boundary_us)
-        return self._release([self._held, self._tentative], boundary_us)
+        return self._release([self._held, self._tentative, self._unkept], boundary_us)
+
+    def stop_dropping(self) -> None:
+        """From now on until the correction all is kept: what was dropped is being written down."""
+        self._drops = False
 
     def go_back(self) -> None:
         """Hold again what was held at the cut, and what has come since as stable."""
         if self._kept is not None:
             self._held, self._kept = self._kept, None
             self._tentative_before = BEGINNING_US
+            self._waiting = [sum(len(p.time_us) for p in pieces) for pieces in self._held]
+            self.held_tuples[:] = self._waiting
+            for stream, ranges in enumerate(self.dropping):
+                self.dropped[stream] += ranges
+            self.dropping = [NONE] * len(self._ports)
+            self._unkept = [[] for _ in self._ports]
+            self._drops = True
 
     def boundary_for(self, tuples: int, boundary_us: int) -> int:
         """A boundary up to a given one before which there are about so many tuples per stream.

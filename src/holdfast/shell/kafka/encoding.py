@@ -40,12 +40,14 @@ class Encoder:
         keys: The columns of the key: the text of one, a JSON list of several; empty: no key.
         registry: Where the schemas of values in Avro are; None for other formats.
         topic: Whose values they are.
+        stream: Of all records the key instead: they come in order, in one partition; empty: no.
     """
 
     kind: str
     keys: tuple[str, ...] = ()
     registry: Registry | None = None
     topic: str = ""
+    stream: str = ""
 
     def check(self, schema: pa.Schema) -> None:
         """Raises `KafkaError` if these columns cannot be written so."""
@@ -70,6 +72,9 @@ class Encoder:
         """Key and value of every row; the last column, the time, is not written."""
         attributes = batch.select(range(batch.num_columns - 1))
         values = self._values(attributes)
+        if self.stream:
+            name = self.stream.encode()
+            return ((name, value) for value in values)
         if not self.keys:
             return ((None, value) for value in values)
         columns = [attributes.column(name).to_pylist() for name in self.keys]

@@ -38,6 +38,7 @@ class LogSourceSpec:
         started_s: Wall-clock time at which a paced log's first tuple is due.
         is_in_records: Whether every tuple comes in the batch in which it was written.
         columns: What anybody reads of users' files; None: all of it.
+        silent_s: Of a paced log: from so many seconds after it started to so many it gives nothing.
     """
 
     path: str
@@ -48,6 +49,7 @@ class LogSourceSpec:
     started_s: float = 0.0
     is_in_records: bool = False
     columns: tuple[str, ...] | None = None
+    silent_s: tuple[float, float] | None = None
 
     def in_records(self) -> LogSourceSpec | None:
         """See `RecordedSpec`."""
@@ -205,9 +207,18 @@ class PacedReader:
             self._rows = self._reader.read(from_id, max_tuples)
             self._waiting.extend(self._rows.batches)
         now_s = time.time()
+        silent_s = self._silent_for_s(now_s)
+        if silent_s > 0:
+            return SourceRows((), BEGINNING_US, quiet_ms=1 + int(1000 * silent_s))
         batches, boundary_us = self._release(now_s)
         quiet_ms = 0 if batches or not self._waiting else self._due_in_ms(now_s)
         return SourceRows(batches, boundary_us, self._rows.late_rows, quiet_ms)
+
+    def _silent_for_s(self, now_s: float) -> float:
+        """How long it will give nothing; 0: it gives what is due."""
+        begin_s, end_s = self._spec.silent_s or (0.0, 0.0)
+        since_s = now_s - self._spec.started_s
+        return end_s - since_s if begin_s <= since_s < end_s else 0.0
 
     def _find_origin(self) -> bool:
         """The event time of the log's first tuple, once there is one."""

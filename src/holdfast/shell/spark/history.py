@@ -159,7 +159,9 @@ class History:
     def _note_gap(self, _: str, said: GapReported) -> None:
         shown = self._shown(said)
         del shown["at_unix_s"]
-        self.gaps.append(shown)
+        what = ("node", "stream", "from_id", "to_id")
+        if not any(all(each[name] == shown[name] for name in what) for each in self.gaps):
+            self.gaps.append(shown)  # Whoever takes over from a node may say it once more.
 
     def _shown(self, said: CheckpointReported | DamageReported | GapReported) -> dict[str, Any]:
         """A report as progress reports and logs show it, with the time."""

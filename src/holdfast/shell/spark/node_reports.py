@@ -45,6 +45,7 @@ def _consistency_of(node: Node, at_ms: int) -> reports.ConsistencyReported | Non
         undone,
         consistency.delay_max_ms,
         consistency.stabilization_ms,
+        node.dropped_tuples,
     )
 
 

@@ -82,6 +82,8 @@ class Bounds(Checker):
         for taken, before in zip(self._decided.get(plan.node, processed), processed, strict=True):
             beyond += max(0, taken - before)
         limit = plan.limits.input_queue_tuples * len(plan.inputs) + beyond
+        if plan.delays is not None and plan.delays.drops:
+            limit *= 2  # Beside what waits, as much is kept for a correction.
         if now.pending_tuples > limit:
             raise Violation("I-MEM", f"{plan.node} holds {now.pending_tuples} tuples of {limit}")
         if any(spec.is_feedback for spec in plan.outputs):

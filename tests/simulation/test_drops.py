@@ -18,9 +18,9 @@ from holdfast.api.steps import FromGenerator
 from holdfast.core.coordinator.journal_entries import PointNoted
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
-from holdfast.core.haunit.delayed_order import DelayedOrder
 from holdfast.core.haunit.drop_ledger import DropLedger
 from holdfast.core.model.dropped import Ranges, count, joined, left_of
+from holdfast.core.replication.sunion import SUnion
 from holdfast.planning.replicas import with_sink_units
 from holdfast.planning.units import ports_read, units_of
 from holdfast.sim.checkers import all_checkers
@@ -136,17 +136,19 @@ def run(seed: int) -> int:
     return sum(map(count, said.dropped.values()))
 
 
-SEEDS = range(60)
-
-
 def test_the_stable_output_is_that_of_the_input_without_what_was_dropped() -> None:
-    dropped = [run(seed) for seed in SEEDS]
-    assert sum(tuples > 0 for tuples in dropped) > 10
+    dropped = [run(seed) for seed in range(12)]
+    assert sum(tuples > 0 for tuples in dropped) > 3
 
 
-def _points_forget(patch: pytest.MonkeyPatch) -> None:
-    """A replacement is not told of what was dropped before its restart point."""
-    patch.setattr(DelayedOrder, "dropped", lambda self, needed_from: {})
+def _replacements_forget(patch: pytest.MonkeyPatch) -> None:
+    """A replacement takes what was dropped before it."""
+
+    def keep_at_most(self: SUnion, tuples: int | None, dropped: Any) -> None:
+        kept(self, tuples, [()] * len(dropped))
+
+    kept = SUnion.keep_at_most
+    patch.setattr(SUnion, "keep_at_most", keep_at_most)
 
 
 def _goes_back_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -177,9 +179,9 @@ def _drops_what_may_have_had_effects(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "mutant",
-    [_points_forget, _goes_back_at_once, _says_less, _drops_what_may_have_had_effects],
+    [_replacements_forget, _goes_back_at_once, _says_less, _drops_what_may_have_had_effects],
 )
 def test_the_mutant_is_found(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     with pytest.raises((Violation, ValueError, InvariantViolation)):
-        [run(seed) for seed in SEEDS]
+        [run(seed) for seed in range(60)]

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from holdfast.cli import views
 from holdfast.cli.interrupts import Interrupts
+from holdfast.flights.demo import DemoResult
 
 NODES = {
     name: {
@@ -106,3 +107,50 @@ def test_an_error_while_stopping_is_shown_when_nobody_interrupted() -> None:
             Interrupts().stop(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def consistency(state: str, *, missing: tuple[str, ...] = (), tentative: int = 0) -> dict[str, Any]:
+    said = {"state": state, "missing": list(missing), "tentativeRows": tentative, "undoneRows": 0}
+    return {"units": {"departures": {"consistency": said}}}
+
+
+def test_what_a_unit_goes_on_without_is_shown_and_said_once() -> None:
+    failed = consistency("up_failure", missing=("jfk[0]",), tentative=1_234)
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(views.progress("flights", NODES, report() | failed, None, 80))
+    lines = views.Lines(console, "flights")
+    for state in (failed, failed, consistency("stabilization"), consistency("stable")):
+        lines(report() | state)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "departures goes on without jfk[0]: 1,234 tentative rows stand" in text
+    assert text.count("departures goes on without jfk[0], as tentative") == 1
+
+
+def test_days_that_were_tentative_first_stand_beside_what_is_right() -> None:
+    silence = {
+        "airport": "jfk",
+        "seconds": 3.0,
+        "bound": "1 second",
+        "waited_ms_max": 905,
+        "tentative_rows": 120,
+        "undone_rows": 120,
+        "events": [{"ms": 0, "event": "departures: goes on without jfk[0], as tentative"}],
+    }
+    day = {"day": "2013-04-02", "tentative departures": 620, "without": "jfk[0]", "right": 915}
+    summary = {
+        "silence": silence,
+        "timeline": [],
+        "latency_ms": {"p50": 3.0, "p99": 4.0},
+        **dict.fromkeys(("flights", "cancelled", "input_tuples", "output_tuples"), 1),
+        "seconds": 10.0,
+        "throughput_tps": 1.0,
+        "identical": True,
+    }
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    views.print_result(console, DemoResult(summary, [], [], [day]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "nothing waited for it for longer than 905 ms (the bound is 1 second)" in text
+    assert "915" in text
+    assert "identical to Spark SQL: yes" in text

@@ -11,8 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.driver.verification import Verification
+from holdfast.errors import OptionError
 from holdfast.flights.demo import KILLED, Demo, _summary
 from holdfast.flights.load import airlines, flights, weather
+from holdfast.flights.silence import Silence
 
 pytestmark = pytest.mark.slow
 
@@ -70,15 +72,17 @@ def test_carriers_have_names(spark: SparkSession, tmp_path: Path) -> None:
     assert names["UA"].startswith("United")
 
 
-def test_the_demo_survives_its_kill_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    demo = Demo(spark, str(tmp_path), 8)
+def test_the_demo_survives_a_silence_and_a_kill_and_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    demo = Demo(spark, str(tmp_path), 10, Silence("jfk", 2.5, 2.5))
     try:
         while demo.query.isActive:
             demo.watch()
             demo.query.awaitTermination(0.05)
         result = demo.finish()
     finally:
-        demo.query.stop()
+        demo.stop()
     assert result.is_identical
     assert (result.summary["flights"], result.summary["cancelled"]) == (336_776, 8_255)
     assert result.summary["timeline"][0]["ms"] == 0
@@ -86,6 +90,23 @@ def test_the_demo_survives_its_kill_and_says_so(spark: SparkSession, tmp_path: P
     assert first_output == "its first new output", "it may end before results are prompt again"
     assert len(result.carriers) == 5
     json.dumps(result.summary)
+    silence = result.summary["silence"]
+    assert silence["tentative_rows"] == silence["undone_rows"] > 0
+    assert silence["waited_ms_max"] >= 900
+    told = [event["event"] for event in silence["events"]]
+    assert any("departures: goes on without jfk[0]" in event for event in told), told
+    assert any("corrected" in event for event in told), told
+    assert result.corrected
+    for day in result.corrected:
+        assert day["tentative departures"] <= day["right"]
+        assert 0 < day["share"] < 1
+    assert any(day["tentative departures"] < day["right"] for day in result.corrected)
+
+
+@pytest.mark.parametrize(("airport", "length_s"), [("sfo", 3.0), ("jfk", 0.0)])
+def test_a_silence_that_nobody_would_see_is_refused(airport: str, length_s: float) -> None:
+    with pytest.raises(OptionError, match=r"no airport|longer than nothing"):
+        Silence(airport, 1.0, length_s)
 
 
 def test_one_tuple_too_few_is_not_identical() -> None:

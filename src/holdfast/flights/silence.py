@@ -86,7 +86,8 @@ class Watch:
 
     def _look(self) -> None:
         while not self._is_over.wait(_LOOK_S):
-            if self._query.isActive and self._query.lastProgress["sink"]["numOutputRows"]:
+            unit = self._query.lastProgress["units"][_SINK]
+            if self._query.isActive and unit["numOutputRows"]:
                 self.days = [row.asDict() for row in self._newest_days().collect()][::-1]
 
     def _newest_days(self) -> DataFrame:

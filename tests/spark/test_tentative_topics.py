@@ -99,7 +99,8 @@ def test_a_silent_partition_is_corrected_and_what_is_tentative_has_a_topic_of_it
         row = json.loads(message.value())
         reading.take(row["_type"], row["_tuple_id"], row["_run"])
         if row["_type"] == "tentative":
-            assert (row["_missing"], row["_share"], row["n"]) == ("readings[1]", 0.5, PER_SECOND)
+            assert (row["_missing"], row["_share"]) == ("readings[1]", 0.5)
+            assert row["n"] in (PER_SECOND, 2 * PER_SECOND), "the first window had all"
     assert (reading.run, reading.undone) == ("", reading.tentative)
     stable = Counter(row["n"] for row in rows(kafka, "counted"))
     assert stable == {2 * PER_SECOND: 20}, "each once, of both partitions"

@@ -82,7 +82,7 @@ class Watch:
             if said["state"] == before or "stable" not in (said["state"], before):
                 continue
             at_s = time.time() - (said["sinceMs"] or 0) / 1e3
-            self.events.append((at_s, _told(unit, said)))
+            self.events.append((at_s, _change_of(unit, said)))
 
     def _look(self) -> None:
         while not self._is_over.wait(_LOOK_S):
@@ -137,7 +137,7 @@ def _by_day(rows: DataFrame, *also: str) -> DataFrame:
     )
 
 
-def _told(unit: str, said: dict[str, Any]) -> str:
+def _change_of(unit: str, said: dict[str, Any]) -> str:
     if said["state"] == "stable":
         return f"{unit}: corrected; {said['undoneRows']:,} tentative rows were taken back"
     return (

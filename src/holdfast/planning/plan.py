@@ -17,7 +17,6 @@ from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.planning.refusals import refuse_held_back, require_replayable
 from holdfast.planning.regions import with_regions
 from holdfast.planning.replicas import (
-    require_gates_in_time,
     require_replicable,
     with_sinks_apart,
 )
@@ -112,7 +111,6 @@ def plan_dataflow(
     nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
     require_looped_together(nodes)
     require_replicable(nodes)
-    require_gates_in_time(nodes)
     for node in nodes:
         require_replayable(units[node.unit], node)
     keeping = (step for step in needed(flow) if _needs_all_input(step))

@@ -124,11 +124,13 @@ def replicas_of(
 
 
 def require_replicable(nodes: Sequence[NodePlan]) -> None:
-    """Refuse what cannot stand before or behind units with replicas.
+    """Refuse what cannot stand before or behind replicated units.
 
     Raises:
-        DataflowError: Replicas would not agree, or a reader could not choose among them.
+        DataflowError: Replicas would not agree, or a reader could not choose among them; or a unit
+            would go on without a stream all the time.
     """
+    _require_gates_in_time(nodes)
     plans = {plan.node: plan for plan in nodes}
     for plan in nodes:
         if plan.replicas:
@@ -148,7 +150,7 @@ def require_replicable(nodes: Sequence[NodePlan]) -> None:
             )
 
 
-def require_gates_in_time(nodes: Sequence[NodePlan]) -> None:
+def _require_gates_in_time(nodes: Sequence[NodePlan]) -> None:
     """Refuse units that would go on without a stream all the time, as it waits behind a gate.
 
     Raises:

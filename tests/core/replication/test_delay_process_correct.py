@@ -340,7 +340,7 @@ def run_one(
         for message in node.said:
             reader.take(message)
         node.said.clear()
-        if passes == 1000:
+        if passes == 1000 and kept_max is None:  # What was dropped closes nothing any more.
             assert node.is_prompt(now_ms), "something waits longer than the bound"
             due_ms = node.manager.due_ms()
             assert due_ms is None or due_ms > now_ms

@@ -30,6 +30,7 @@ from holdfast.core.replication.consistency_manager import (
     Event,
     Step,
 )
+from holdfast.core.replication.following import Follower
 from holdfast.core.replication.input_delay import DuringFailure, InputDelay, _Claims
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import Release, SUnion
@@ -609,3 +610,24 @@ def test_brute_force_finds_the_mutant(
     mutant(monkeypatch)
     with pytest.raises((AssertionError, RemoteProtocolError)):
         [run_one(seed) for seed in range(40)]
+
+
+def test_who_follows_says_that_all_is_corrected_if_the_rest_comes_before_it_goes_on() -> None:
+    node = Follower()
+
+    def act(boundary_us: int | None, *, stable: bool, tentative: bool) -> Action | None:
+        node.waits(stable=stable, tentative=tentative)
+        step = node.next_step(1)
+        assert step is not None
+        node.did(step, boundary_us, 1)
+        return step.action
+
+    assert act(100, stable=False, tentative=True) is Action.HOLD_CUT
+    node.undone()
+    assert act(None, stable=True, tentative=False) is Action.GO_BACK
+    assert act(50, stable=True, tentative=False) is None
+    assert act(None, stable=False, tentative=True) is Action.GO_ON
+    assert act(END_US, stable=True, tentative=False) is None, "the rest has come"
+    assert not node.is_finished
+    assert act(None, stable=False, tentative=False) is Action.SAY_DONE
+    assert node.is_finished

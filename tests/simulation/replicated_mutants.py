@@ -9,7 +9,7 @@ from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
 from holdfast.core.haunit.delayed_unit import DelayedUnit
-from holdfast.core.haunit.events import BatchReceived
+from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
@@ -182,6 +182,21 @@ def _say_undo_by_replica(original: Any) -> Any:
     return undo
 
 
+def _never_leave_a_turn(original: Any) -> Any:
+    """Who has asked once asks for ever."""
+    del original
+
+    def mind_turn(self: DelayedUnit) -> list[Any]:
+        if self._manager.state is Consistency.STABLE:
+            self._turn.over()
+        elif self._turn.is_waiting and not self._has_asked:
+            self._has_asked = True
+            return [AskForTurn()]
+        return []
+
+    return mind_turn
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
@@ -208,4 +223,5 @@ REPLICATED_MUTANTS = {
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
     "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
     "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
+    "never leaves a turn": _beside(DelayedUnit, "_mind_turn", _never_leave_a_turn, SILENCES),
 }

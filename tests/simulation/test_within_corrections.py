@@ -38,7 +38,7 @@ def test_what_fails_in_a_state_of_a_node_is_corrected_too(
     kind: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = (*silences(), within(kind, step, 1), within(kind, step, 3))
-    monkeypatch.setattr(seeds, "plan_faults", lambda *_: faults)
+    monkeypatch.setattr(seeds, "plan_faults", lambda *_, **__: faults)
     struck = 0
     for seed, approach in ((70_000_000, REPLICATED), (70_000_001, UNDO), (70_000_002, REPLICAS)):
         outcome = simulate(Run(seed, dataflow="random", approach=approach))
@@ -51,7 +51,7 @@ def test_what_fails_in_a_state_of_a_node_is_corrected_too(
 def test_all_replicas_are_lost_and_then_back(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = within("kill-replicas", step, 1), within("kill", step, 4, is_beside=True)
     faults = (*silences(), *losses)
-    monkeypatch.setattr(seeds, "plan_faults", lambda *_: faults)
+    monkeypatch.setattr(seeds, "plan_faults", lambda *_, **__: faults)
     outcomes = [simulate(Run(seed, dataflow="random", approach=REPLICAS)) for seed in (2, 4, 41)]
     assert [outcome.violation for outcome in outcomes if outcome.invariant] == []
     assert any(outcome.faults.get("kill-replicas") for outcome in outcomes)

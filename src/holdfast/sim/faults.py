@@ -56,6 +56,7 @@ SILENCES: Final = ("silence", "no-boundaries")
 FOOTPRINT_ROT: Final = "footprint-rot"
 
 _SILENT_PERCENT: Final = 40
+_OFTEN_SILENT_PERCENT: Final = 90
 _LEAVING_PERCENT: Final = 12
 _ROTTEN_PERCENT: Final = 20
 _APART: Final = (*SILENCES, "leave", FOOTPRINT_ROT)
@@ -98,6 +99,7 @@ _CORRECTION_KINDS: Final = (
     "pause",
     "slow-node",
     "driver-crash",
+    "driver-pause",
     "lost-frames",
     "lag",
     "isolate",
@@ -152,19 +154,24 @@ class Fault:
         return f"{self.kind} {when}, for {self.length_us} us, size {self.size}{again}"
 
 
-def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:
+def plan_faults(
+    seed: int, kinds: tuple[str, ...], span_us: int, *, is_often_silent: bool = False
+) -> tuple[Fault, ...]:
     """The faults of a seed: none, one, or up to two dozen, some right after another.
 
     Args:
         seed: The run's.
         kinds: The kinds that may be drawn.
         span_us: Faults strike in [0, span_us) or at steps.
+        is_often_silent: Whether sources fall silent in most runs, as that is looked at.
     """
     others = tuple(kind for kind in kinds if kind not in _APART)
     silences = tuple(kind for kind in kinds if kind in SILENCES)
     return (
         *_plan(seed, others, span_us),
-        *_plan_silences(seed, silences, span_us),
+        *_plan_silences(
+            seed, silences, span_us, _OFTEN_SILENT_PERCENT if is_often_silent else _SILENT_PERCENT
+        ),
         *(_plan_departures(seed, span_us) if "leave" in kinds else ()),
         *_plan_within_corrections(seed, kinds),
         *(_plan_rot(seed, span_us) if FOOTPRINT_ROT in kinds else ()),
@@ -212,10 +219,12 @@ def _plan_departures(seed: int, span_us: int) -> tuple[Fault, ...]:
     return tuple(_lasting(draw, "leave", span_us, 50_000, 3_000_000) for _ in range(count))
 
 
-def _plan_silences(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:
-    """Now and then some sources fall silent, for long or for a moment."""
+def _plan_silences(
+    seed: int, kinds: tuple[str, ...], span_us: int, percent: int
+) -> tuple[Fault, ...]:
+    """In so many runs of a hundred some sources fall silent, for long or for a moment."""
     draw = Draw(f"{seed}/silences")
-    if not kinds or not draw.percent(_SILENT_PERCENT):
+    if not kinds or not draw.percent(percent):
         return ()
     count = draw.number(1, 4)
     return tuple(

@@ -12,7 +12,7 @@ from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
-from holdfast.sim.workload.protections import TINY_MAX, approach_of
+from holdfast.sim.workload.protections import GO_ON, TINY_MAX, approach_of
 from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
 from holdfast.sim.world import Conditions, World
 
@@ -55,7 +55,10 @@ class Run:
 
     def faults(self) -> dict[int, Fault]:
         """The faults that strike, by their numbers in the plan."""
-        planned = plan_faults(self.seed, self.kinds, _FAULT_SPAN_US)
+        is_often_silent = self.approach in GO_ON
+        planned = plan_faults(
+            self.seed, self.kinds, _FAULT_SPAN_US, is_often_silent=is_often_silent
+        )
         return {i: f for i, f in enumerate(planned) if self.keep is None or i in self.keep}
 
     def workload(self) -> Workload:

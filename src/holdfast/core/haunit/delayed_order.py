@@ -28,6 +28,8 @@ from holdfast.core.replication.turns import Turn
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+
     from holdfast.core.haunit.arrivals import Arrivals, InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
@@ -66,6 +68,10 @@ class CorrectedOrder(InputOrder):
     @abc.abstractmethod
     def without_missing(self, boundary_us: int) -> Taken:
         """What is older than this and has come, be it as tentative."""
+
+    def oldest_held(self) -> np.ndarray | None:
+        """Per stream the oldest tuple that waits for other streams, int64; None: none ever does."""
+        return None
 
     def hold_cut(self) -> None:
         """From now on keep what is taken without streams that are missing."""
@@ -159,6 +165,10 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         boundary_us = self._sunion.boundary_for(self._plan.limits.pass_tuples, boundary_us)
         release = self._sunion.release(boundary_us)
         return Taken(rows_of(release), release.low, boundary_us, release.tuples)
+
+    def oldest_held(self) -> np.ndarray:
+        """Per stream the oldest tuple that waits for other streams, NO_ID: none. int64."""
+        return self._sunion.oldest_held()
 
     def hold_cut(self) -> None:
         """From now on keep what is taken without streams that are missing."""

@@ -30,7 +30,7 @@ does not reach, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.delayed_order import corrected_order
@@ -39,7 +39,7 @@ from holdfast.core.haunit.events import AskForTurn, LeaveTurn, ReportGap
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.machine import SetTimer
-from holdfast.core.model.ids import StreamId
+from holdfast.core.model.ids import BEGINNING_US, END_US, StreamId
 from holdfast.core.model.notes import RecDone, Undo
 from holdfast.core.replication.consistency_manager import Action, Consistency
 from holdfast.core.replication.undo_redo import UndoHistory
@@ -62,6 +62,21 @@ if TYPE_CHECKING:
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
     from holdfast.core.replication.turns import Turn
     from holdfast.core.state.page_manager import Snapshot
+
+
+class Waits(NamedTuple):
+    """What of one input stream waits for others.
+
+    Attributes:
+        oldest_id: Of the tuples held; `NO_ID`: there are none.
+        merged_before: All before this id have been merged, or are held.
+        result_us: The time of the newest result that its boundary would put out, but for others;
+            `BEGINNING_US`: there is none.
+    """
+
+    oldest_id: int
+    merged_before: int
+    result_us: int
 
 
 class HeldCut:
@@ -344,6 +359,28 @@ class DelayedUnit(HAUnit):
         if due_ms is not None and not self._is_due and not is_writing_down:
             effects.append(SetTimer("delay", max(due_ms, now_ms + 1)))
         return effects
+
+    def waiting(self) -> list[Waits]:
+        """What waits for other streams now, per stream.
+
+        None of one that reads a single stream, or is in a silent replay. For checkers: the node
+        keeps its own account (replication/input_delay.py). Cost: O(operators) per stream.
+        """
+        held = self.order.oldest_held()
+        if held is None or not self._has_begun:
+            return []
+        return [
+            Waits(int(held[stream.number]), stream.processed_before, self._result_of(stream))
+            for stream in self.inputs.arrivals.streams
+        ]
+
+    def _result_of(self, stream: InputStream) -> int:
+        """The time of the newest result that its boundary would put out; else `BEGINNING_US`."""
+        promised_us = max(stream.queue.taken_boundary_us, stream.tentative.boundary_us)
+        if promised_us == END_US:
+            return BEGINNING_US
+        closes_us = self._closes_us((stream.number,), promised_us)
+        return closes_us if closes_us > self.network.boundary_us else BEGINNING_US
 
     # -- cuts -------------------------------------------------------------------------------
 

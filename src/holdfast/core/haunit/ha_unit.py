@@ -35,6 +35,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.delayed_unit import Waits
     from holdfast.core.haunit.drop_ledger import DropLedger
     from holdfast.core.haunit.events import Proceed
     from holdfast.core.haunit.input_order import InputOrder
@@ -218,6 +219,10 @@ class HAUnit:
     def missing(self) -> tuple[StreamId, ...]:
         """The source streams that it goes on without; none if it waits for all input."""
         return ()
+
+    def waiting(self) -> list[Waits]:
+        """What waits for missing input for no longer than a bound: nothing, as it waits for all."""
+        return []
 
     @property
     def consistency(self) -> ConsistencyStatistics | None:

@@ -13,6 +13,7 @@ from holdfast.core.model.ids import StreamId
 
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.eventual import ExtentStatistics
+    from holdfast.core.haunit.delayed_unit import Waits
     from holdfast.core.haunit.durability.base import Durability
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.plan import NodePlan
@@ -110,6 +111,15 @@ class NodeLooks:
     def consistency(self) -> ConsistencyStatistics | None:
         """Of one that may go on without missing input its state; None: it waits for all input."""
         return self._unit.consistency
+
+    def waiting(self) -> list[Waits]:
+        """What waits for other streams, see `DelayedUnit.waiting`."""
+        return self._unit.waiting()
+
+    @property
+    def has_suffixes(self) -> bool:
+        """Whether some of what it reads is tentative."""
+        return any(stream.tentative.run is not None for stream in self._unit.inputs.all())
 
     @property
     def dropped_tuples(self) -> int:

@@ -16,6 +16,7 @@ from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedPasses
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
 from holdfast.sim.checkers.turns import Fresh
+from holdfast.sim.checkers.waiting import Waiting
 
 if TYPE_CHECKING:
     from holdfast.sim.workload.oracle import Expected
@@ -51,6 +52,7 @@ def all_checkers(
         Promptness(timed or {}),
         Corrections(),
         Fresh(),
+        Waiting(),
     )
 
 
@@ -72,6 +74,7 @@ __all__ = [
     "Tape",
     "Trimming",
     "Violation",
+    "Waiting",
     "all_checkers",
     "timed_sinks",
 ]

@@ -1,8 +1,8 @@
 """Who may correct, of nodes that run an instance side by side. [DPC §3.3]
 
-I-TURN   who is stable keeps no turn. Where nothing but input is missing, who waits for a turn has
-         asked for it, and asks again with every keep-alive; and the replicas of an instance never
-         correct all at once, unless new input is to wait.
+I-TURN   who is stable keeps no turn. Who waits for a turn has asked for it, and asks again with
+         every keep-alive, where no node is slow. Where nothing but input is missing, the replicas
+         of an instance never correct all at once, unless new input is to wait.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.sim.process import Process
     from holdfast.sim.world import World
 
+_UNTIMELY: Final = ("pause", "slow-node", "clock-jump", "clock-back", "slow-disk", "full-disk")
+"""Kinds of faults after which a node may do late what is due."""
 _KEEP_ALIVES: Final = 2
 _SLACK_US: Final = 50_000
 """For clocks that drift, and for the node's loop."""
@@ -32,6 +34,7 @@ class Fresh(Checker):
     def __init__(self) -> None:
         """Nobody corrects."""
         self._in_turn: dict[NodeId, None] = {}
+        self._is_timely = False
         self._replicas: dict[NodeId, tuple[NodeId, ...]] = {}  # of them, where all are well
         self._correcting: dict[NodeId, None] = {}
         self._has_turn: dict[str, None] = {}  # processes that were granted one and have not left it
@@ -47,6 +50,7 @@ class Fresh(Checker):
             if plan.delays is not None and plan.delays.has_turns
         }
         self._in_turn = dict.fromkeys(replicas)
+        self._is_timely = all(fault.kind not in _UNTIMELY for fault in world.faults.values())
         if all(fault.kind in SILENCES for fault in world.faults.values()):
             self._replicas = replicas
 
@@ -56,8 +60,9 @@ class Fresh(Checker):
         if node not in self._in_turn or machine is None or machine.consistency is None:
             return
         self._check_left(process.endpoint.name, stimulus, effects, machine)
-        if node in self._replicas:
+        if self._is_timely:
             self._check_asked(process, effects, machine)
+        if node in self._replicas:
             self._check_fresh(node, machine.consistency.state)
 
     def _check_left(

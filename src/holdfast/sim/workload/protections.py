@@ -36,6 +36,8 @@ REPLICATED: Final = "replicated"
 REPLICAS: Final = "replicated, side by side"
 UNDO: Final = "replicated, undo/redo"
 """The same as replicated, where all states are made again from input; it is not drawn."""
+GO_ON: Final = (REPLICATED, UNDO, REPLICAS)
+"""The approaches whose units go on without missing input."""
 UNCOORDINATED: Final = "uncoordinated"
 ALIGNED: Final = "coordinated, aligned"
 UNALIGNED: Final = "coordinated, unaligned"
@@ -250,7 +252,7 @@ def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
         and Draw(f"{name}/delays").percent(_DELAYED_PERCENT)
         and draw.percent(_DELAYED_UNITS_PERCENT)
     )
-    if not is_drawn and approach not in (REPLICATED, REPLICAS, UNDO):
+    if not is_drawn and approach not in GO_ON:
         return None
     modes = DuringFailure.PROCESS, DuringFailure.DELAY
     waits = draw.steep(5, 300), draw.one_of(modes), draw.number(0, 60)

@@ -1,0 +1,137 @@
+"""For how long input waits, by another account than the nodes' own. [DPC §3.1, Property 1]
+
+Where nothing but input is missing:
+
+I-AVAIL  no tuple that has come, and no result that a boundary would put out, waits for other
+         streams for longer than the bound.
+I-MIN    a node goes on without streams only when something has waited as long, or when what a
+         producer sends is tentative.
+
+Looked at after each step: which tuple is the oldest held of each stream, and which result is kept
+back. What stands there for longer than the bound has waited.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.faults import SILENCES
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.delayed_unit import Waits
+    from holdfast.core.haunit.node import Node
+    from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.model.ids import NodeId
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import World
+
+_SLACK_MS: Final = 100
+"""For what the node has to do before, and for its timers."""
+_DRIFT_PERCENT: Final = 10
+"""By which a clock may be fast, twice as much as they are."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What of one stream waits: when its tuples came, and since when results wait."""
+
+    came: deque[tuple[int, int]] = field(default_factory=deque)  # all before this id, since when
+    results: deque[tuple[int, int]] = field(default_factory=deque)  # of this time, since when
+
+    def look(self, waits: Waits, reached_us: int, now_us: int) -> int:
+        """Since when something has waited; now, if nothing does."""
+        if not self.came or waits.merged_before > self.came[-1][0]:
+            self.came.append((waits.merged_before, now_us))
+        while self.came and self.came[0][0] <= waits.oldest_id:
+            self.came.popleft()
+        newest_us = self.results[-1][0] if self.results else BEGINNING_US
+        if waits.result_us == BEGINNING_US:
+            self.results.clear()
+        elif waits.result_us > newest_us:
+            self.results.append((waits.result_us, now_us))
+        while self.results and self.results[0][0] <= reached_us:
+            self.results.popleft()
+        first = [waiting[0][1] for waiting in (self.came, self.results) if waiting]
+        return min(first, default=now_us)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a node."""
+
+    streams: dict[int, _Stream] = field(default_factory=dict)
+    looked_us: int = 0  # since when something waited, as of the last look
+    reached_us: int = BEGINNING_US
+    state: Consistency = Consistency.STABLE
+
+    def look(self, waiting: list[Waits], now_us: int) -> int:
+        """For how long something has waited that still does."""
+        since_us = now_us
+        for number, waits in enumerate(waiting):
+            stream = self.streams.setdefault(number, _Stream())
+            since_us = min(since_us, stream.look(waits, self.reached_us, now_us))
+        return now_us - since_us
+
+
+class Waiting(Checker):
+    """See the module."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self._world: World | None = None
+        self._nodes: dict[NodeId, _Known] = {}
+        self._bounds_ms = 0  # of all units: no path has more
+        self._was_full: dict[NodeId, None] = {}
+
+    def begin(self, world: World) -> None:
+        """Find the nodes that wait no longer than a bound."""
+        self._world = world
+        if not all(fault.kind in SILENCES for fault in world.faults.values()):
+            return
+        plans = [plan for plan in world.plans.values() if plan.delays is not None]
+        self._nodes = {plan.node: _Known() for plan in plans if len(plan.inputs) > 1}
+        bounds = {plan.unit: plan.delays.bound_ms for plan in plans if plan.delays is not None}
+        self._bounds_ms = sum(bounds.values())
+
+    def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """I-AVAIL and I-MIN."""
+        del stimulus, effects
+        known, machine = self._nodes.get(process.node), process.machine
+        if known is None or machine is None or self._world is None:
+            return
+        consistency, delays = machine.consistency, machine.plan.delays
+        if consistency is None or delays is None:
+            return
+        now_us = self._world.scheduler.now_us
+        if not machine.has_room:
+            self._was_full[process.node] = None
+        was_stable = known.state is Consistency.STABLE
+        known.state = consistency.state
+        if was_stable and known.state is Consistency.UP_FAILURE and consistency.failures == 1:
+            self._went_on(process.node, machine, now_us - known.looked_us, delays.bound_ms)
+        known.reached_us = max(known.reached_us, machine.statistics().boundary_us)
+        if known.state is Consistency.STABILIZATION:
+            known.streams.clear()
+            return
+        waited_us = known.look(machine.waiting(), now_us)
+        known.looked_us = now_us - waited_us
+        is_full = process.node in self._was_full
+        bound_ms = self._bounds_ms if is_full else delays.bound_ms
+        if waited_us > 10 * (100 + _DRIFT_PERCENT) * bound_ms + 1_000 * _SLACK_MS:
+            raise Violation(
+                "I-AVAIL",
+                f"{process.node}: something has waited {waited_us} us, the bound is {bound_ms} ms",
+            )
+
+    def _went_on(self, node: NodeId, machine: Node, waited_us: int, bound_ms: int) -> None:
+        if self._world is not None:
+            self._world.count("went on without input")
+        if waited_us < 10 * (100 - _DRIFT_PERCENT) * (bound_ms - 1) and not machine.has_suffixes:
+            raise Violation(
+                "I-MIN", f"{node} goes on, and nothing has waited: {waited_us} us of {bound_ms} ms"
+            )

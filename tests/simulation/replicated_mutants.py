@@ -197,6 +197,19 @@ def _never_leave_a_turn(original: Any) -> Any:
     return mind_turn
 
 
+def _ask_when_something_comes(original: Any) -> Any:
+    """The timer alone is no reason."""
+
+    def ask_when_due(self: DelayedUnit, now_ms: int) -> list[Any]:
+        has_asked = self._has_asked
+        effects = original(self, now_ms)
+        if any(isinstance(effect, AskForTurn) for effect in effects):
+            self._has_asked = has_asked
+        return [effect for effect in effects if not isinstance(effect, AskForTurn)]
+
+    return ask_when_due
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
@@ -224,4 +237,7 @@ REPLICATED_MUTANTS = {
     "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
     "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
     "never leaves a turn": _beside(DelayedUnit, "_mind_turn", _never_leave_a_turn, SILENCES),
+    "asks for a turn when something comes": _beside(
+        DelayedUnit, "ask_when_due", _ask_when_something_comes, SILENCES
+    ),
 }

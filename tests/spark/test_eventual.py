@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from seen import rows_of, seen
 from test_protocol import EVENTS, MOST, RATE, has_put_in, wait_for
 from test_replicated import Log
 from typer.testing import CliRunner
@@ -139,9 +138,6 @@ def test_progress_says_what_recovery_would_have_to_do(spark: SparkSession, tmp_p
     assert said["tuples"] > 0
     assert said["predictedRecoveryMs"] > 1
     assert "share=" in said["shortfall"]
-    shown = rows_of(seen(query, "eventual"), "extents")["counts"]
-    assert "share=" in shown["Too long because"]
-    assert shown["Rows to replay"] != "0"
     query.stop()
 
 

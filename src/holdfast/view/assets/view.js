@@ -284,7 +284,7 @@ const sights = new IntersectionObserver((entries) => {
 }, { rootMargin: "100px" });
 for (const holder of document.querySelectorAll("[data-table]")) {
   tables.set(holder.dataset.table, { holder, shown: new Map(), most: ROWS_AT_FIRST, wanted: "",
-    isNear: true, isStale: false, writtenMs: 0 });
+    isNear: true, isStale: false, writtenMs: -FAR_MS });
   sights.observe(holder);
 }
 function showTableInTurn(name) {

@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
 # Tests both ends of the dependencies' bounds: the lowest versions that pyproject.toml allows, and the
-# newest. Each in an environment of its own below build/bounds, with the tests that need no Spark.
+# newest. Each in an environment of its own below build/bounds, with the tests that need no Spark. For a
+# Python that is not there it looks which versions would be taken, and that all of them have wheels.
 #
-#   scripts/bounds.sh [lowest|highest] [PYTHON…]      # by default both ends, on each Python that is there
+#   scripts/bounds.sh [lowest|highest] [PYTHON…]      # by default both ends, Python 3.11 to 3.14
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ends=(lowest highest)
 case ${1:-} in lowest | highest) ends=("$1") && shift ;; esac
 pythons=("$@")
-if [ "${#pythons[@]}" = 0 ]; then
-  for python in python3.11 python3.12 python3.13 python3.14; do
-    if "$python" -c '' 2>/dev/null; then pythons+=("$python"); else echo "no $python here"; fi
-  done
-fi
+[ "${#pythons[@]}" != 0 ] || pythons=(python3.11 python3.12 python3.13 python3.14)
+named='^(pyspark|pyarrow|numpy|pandas|numba|pyzmq|fsspec|pyyaml|xxhash|typer|rich|starlette|uvicorn|prometheus-client|opentelemetry-sdk|s3fs|confluent-kafka|deltalake)[ =]'
 tests=(tests/core tests/planning tests/driver tests/view/test_metrics.py tests/view/test_traces.py
   tests/view/test_view_model.py tests/view/test_view_server.py)
 python3 -m venv build/bounds/uv
@@ -21,15 +19,22 @@ uv=build/bounds/uv/bin/uv
 for python in "${pythons[@]}"; do
   for end in "${ends[@]}"; do
     place=build/bounds/$python-$end
-    echo "== $("$python" --version), $end versions"
-    "$uv" venv --quiet --clear --python "$(command -v "$python")" "$place"
     # The lowest of what pyproject.toml names; what these need in turn is as new as they take.
     resolution=highest
     if [ "$end" = lowest ]; then resolution=lowest-direct; fi
+    if ! "$python" -c '' 2>/dev/null; then
+      echo "== no $python here; its $end versions would be"
+      "$uv" pip compile --quiet --no-annotate --no-header --python-version "${python#python}" \
+        --resolution "$resolution" --only-binary :all: --no-binary pyspark pyproject.toml \
+        --extra view --extra metrics --extra otel --extra s3 --extra kafka --extra avro --extra delta |
+        grep -E "$named"
+      continue
+    fi
+    echo "== $("$python" --version), $end versions"
+    "$uv" venv --quiet --clear --python "$(command -v "$python")" "$place"
     "$uv" pip install --quiet --python "$place/bin/python" --resolution "$resolution" \
       ".[view,metrics,otel,s3]" "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120"
-    "$uv" pip list --quiet --python "$place/bin/python" |
-      grep -E '^(pyspark|pyarrow|numpy|numba|pyzmq|fsspec|pyyaml|xxhash|typer|rich|starlette|uvicorn|prometheus|opentelemetry-sdk|s3fs) ' || true
+    "$uv" pip list --quiet --python "$place/bin/python" | grep -E "$named"
     "$place/bin/python" -m pytest -q -m "not slow" -p no:cacheprovider "${tests[@]}"
   done
 done

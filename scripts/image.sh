@@ -5,8 +5,9 @@
 # executors are started by a Spark master.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-apt-get update >/dev/null
-apt-get install -y --no-install-recommends buildah debootstrap >/dev/null
+if ! { command -v buildah && command -v debootstrap; } >/dev/null; then
+  (apt-get update && apt-get install -y --no-install-recommends buildah debootstrap) >/dev/null
+fi
 export BUILDAH_ISOLATION=chroot
 base=holdfast-spark-base image=holdfast-spark
 work=$(mktemp -d)

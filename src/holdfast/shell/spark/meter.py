@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 120
 _SAMPLE_INTERVAL_MS: Final = 2_000
+_MEASURED_INTERVAL_MS: Final = 450
+"""A little less than the half second after which a node reports by itself."""
 _SPAN_WANTED: Final = 4
 _SIZED_EVERY: Final = 32
 _PASSES_KEPT: Final = 31
@@ -76,7 +78,10 @@ class _PassCosts:
     def add(self, tuples: int, took_us: int) -> None:
         """A pass has taken so long."""
         size = tuples.bit_length()
-        self._passes.setdefault(size, deque(maxlen=_PASSES_KEPT)).append((tuples, took_us))
+        passes = self._passes.get(size)
+        if passes is None:
+            passes = self._passes[size] = deque(maxlen=_PASSES_KEPT)
+        passes.append((tuples, took_us))
 
     def per_tuple_us(self, pass_tuples: int) -> float:
         """In passes of so many tuples; 0 if there was none. By medians: some passes are slow."""
@@ -107,6 +112,8 @@ class Meter:
         self._inputs = _Sizes()
         self._outputs = _Sizes()
         self._counted: deque[_Counted] = deque(maxlen=_SAMPLES)
+        self._last: MeasurementsReported | None = None
+        self._measured_ms = 0
         self._sample: ChangeSample | None = None
         self._sampled_ms = 0
         self._samples = 0
@@ -123,19 +130,19 @@ class Meter:
 
     def stepped(self, node: Node, stimulus: Stimulus, effects: list[Effect], took_us: int) -> None:
         """The machine has taken a stimulus."""
-        match stimulus:
-            case events.Proceed():
-                self._busy_us += took_us
-                tuples, self._seen_tuples = node.input_tuples - self._seen_tuples, node.input_tuples
-                if tuples:
-                    self._costs.add(tuples, took_us)
-            case events.BatchReceived():
-                self._receiving_us += took_us
-                self._received_tuples += stimulus.batch.count
-                self._inputs.add(stimulus.batch)
-            case events.SourceRead():
-                for batch in stimulus.batches:
-                    self._inputs.add(batch)
+        if isinstance(stimulus, events.Proceed):
+            self._busy_us += took_us
+            seen = node.input_tuples
+            if tuples := seen - self._seen_tuples:
+                self._seen_tuples = seen
+                self._costs.add(tuples, took_us)
+        elif isinstance(stimulus, events.BatchReceived):
+            self._receiving_us += took_us
+            self._received_tuples += stimulus.batch.count
+            self._inputs.add(stimulus.batch)
+        elif isinstance(stimulus, events.SourceRead):
+            for batch in stimulus.batches:
+                self._inputs.add(batch)
         for effect in effects:
             if isinstance(effect, (events.SendBatch, events.WriteSink)):
                 self._outputs.add(effect.batch)
@@ -151,8 +158,22 @@ class Meter:
         receive_us = self._receiving_us / max(1, self._received_tuples)
         return receive_us + self._costs.per_tuple_us(pass_tuples)
 
-    def measured(self, node: Node, statistics: NodeStatistics, now_ms: int) -> MeasurementsReported:
-        """All measurements now, for the node's statistics; may begin a sample of the state."""
+    def measured(
+        self, node: Node, statistics: NodeStatistics, now_ms: int, *, is_last: bool = False
+    ) -> MeasurementsReported:
+        """All measurements now, for the node's statistics; may begin a sample of the state.
+
+        They take longer than the rest of a report, and nobody wants them more often than twice a
+        second: until then they are the former ones, but in a node's last report.
+        """
+        is_soon = now_ms - self._measured_ms < _MEASURED_INTERVAL_MS
+        if self._last is not None and is_soon and not is_last:
+            return self._last
+        self._measured_ms = now_ms
+        self._last = self._measure(node, statistics, now_ms)
+        return self._last
+
+    def _measure(self, node: Node, statistics: NodeStatistics, now_ms: int) -> MeasurementsReported:
         if not statistics.is_silent:
             needs = node.needs()
             counted = _Counted(

@@ -141,7 +141,7 @@ class NodeReports:
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
         self._sinks.has_news = False
         self._sinks.sync_stale()
-        self._report_statistics(at_ms)
+        self._report_statistics(at_ms, is_last=is_last)
 
     def _say_hello_or_live(self, at_ms: int) -> None:
         if at_ms < self.due_ms:
@@ -187,7 +187,7 @@ class NodeReports:
             time.sleep(interval_s - time.monotonic() % interval_s)  # When the loop wakes up, too.
         channel.close(linger=0)
 
-    def _report_statistics(self, at_ms: int) -> None:
+    def _report_statistics(self, at_ms: int, *, is_last: bool) -> None:
         machine = self._life.machine
         if machine is None:
             return
@@ -196,7 +196,7 @@ class NodeReports:
         if isinstance(machine, Node):
             figures = reports.NodeFigures(
                 figures.counted,
-                self._meter.measured(machine, figures.counted, at_ms),
+                self._meter.measured(machine, figures.counted, at_ms, is_last=is_last),
                 self._traffic.reported(),
                 _consistency_of(machine, at_ms),
                 machine.extent,

@@ -164,6 +164,53 @@ def test_replicas_may_be_killed_without_and_in_failure(spark: SparkSession, tmp_
     assert [row["n"] for row in read(spark, query, "current")] == [20] * 10 + [1]
 
 
+def test_beyond_its_bound_a_unit_drops_what_it_names_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its node is killed behind the correction, too: whoever takes over drops the same."""
+    a, b = Log(tmp_path / "a"), Log(tmp_path / "b")
+    flow = hf.Dataflow("dropping")
+    sources = [flow.source_log(log.path, name=name) for log, name in ((a, "a"), (b, "b"))]
+    windows = sources[0].unit("all").union(sources[1]).window(tumbling("1 second"))
+    windows.aggregate("count(*) AS n", name="counts").sink("counts")
+    a.put(0, 50)
+    b.put(0, 50)
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=hf.Replicated(delay="300 milliseconds", buffer="drop"),
+        options={"spark.holdfast.inputQueueTuples": "20", "spark.holdfast.keepAliveMisses": "100"},
+    )
+    try:
+        wait(query, lambda: written(query) == 4)
+        a.put(50, 100)
+        wait(query, lambda: kinds(spark, query).count("tentative") >= 4)
+        b.put(50, 90)
+        wait(query, lambda: "rec_done" in kinds(spark, query))
+        wait(query, lambda: consistency(query, "all")["droppedRows"] > 0)
+        counted = consistency(query, "all")["droppedRows"]
+        kill(query, "all[0]", 1)
+        b.put(90, 100, ends=True)
+        a.put(100, 101, ends=True)
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+    progress = query.lastProgress
+    gaps = {(gap["stream"], gap["from_id"], gap["to_id"]) for gap in progress["gaps"]}
+    dropped = {n for stream, first, end in gaps for n in range(first, end)}
+    assert {stream[0] for stream, _, _ in gaps} == {"a"}
+    assert dropped < set(range(50, 100))
+    assert counted == len(dropped)
+    left = [n for n in (*range(101), *range(100)) if n < 50 or n == 100]
+    left += [n for n in range(50, 100) if n not in dropped] + list(range(50, 100))
+    wanted = [sum(n // 10 == second for n in left) for second in range(11)]
+    assert [row["n"] for row in read(spark, query, "current")] == wanted
+    compared = query.verify(types="all")
+    assert not compared.is_identical, "it compares with all input"
+    assert compared.corrections is not None
+    assert compared.corrections.tentative == compared.corrections.undone > 0
+
+
 def kill(query: Query, node: str, recoveries: int) -> None:
     """End a node's process, and wait for its replacement."""
     pid = query.nodes[node]

@@ -108,6 +108,7 @@ def test_each_protection_has_its_own_table_with_its_units_alone() -> None:
         "missing": ["bids[0]"],
         "tentativeRows": 7,
         "undoneRows": 3,
+        "droppedRows": 2,
         "delayMaxMs": 310,
         "stabilizationMs": 0,
     }
@@ -125,7 +126,7 @@ def test_each_protection_has_its_own_table_with_its_units_alone() -> None:
     }
     shown = page_of(with_progress(units=units))["tables"]
     assert {name: list(shown[name]["rows"].values()) for name in own} == {
-        "missing": [["unit0", "stabilization", "1.20 s", "bids[0]", "7", "3", "310 ms", "–"]],
+        "missing": [["unit0", "stabilization", "1.20 s", "bids[0]", "7", "3", "2", "310 ms", "–"]],
         "lines": [["unit1", "900 ms", "–", "10", "2", "1", "0", "1.020 times"]],
         "rounds": [["unit2", "20 ms", "1.50 ms", "50 ms", "80 ms"]],
         "extents": [["unit3", "9", "4.10 kB", "12.3 k", "80.4 ms", "–"]],

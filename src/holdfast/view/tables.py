@@ -60,6 +60,7 @@ _MISSING: Final[Cells] = {
     "Missing input": lambda b: ", ".join(b["missing"]) or NOTHING,
     "Tentative rows": lambda b: figure(b["tentativeRows"]),
     "Undone rows": lambda b: figure(b["undoneRows"]),
+    "Dropped rows": lambda b: figure(b.get("droppedRows")),
     "Longest wait for input": lambda b: milliseconds(b["delayMaxMs"]),
     "Last correction took": lambda b: milliseconds(b["stabilizationMs"] or None),
 }

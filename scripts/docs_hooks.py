@@ -1,6 +1,7 @@
 """What the documentation site does to pages that are also read in the repository.
 
 Pages link to files outside of `docs`, which the site does not have: there their names stand as code.
+Whoever cannot see the pages gets names for what has none.
 """
 
 import re
@@ -23,3 +24,14 @@ def on_page_markdown(markdown, page, config, files):  # noqa: ANN001, ANN201
         return f"`{path}`" if text == path else f"{link[1]} (`{path}`)"
 
     return _LINK.sub(replaced, markdown)
+
+
+def on_page_content(html, page, config, files):  # noqa: ANN001, ANN201
+    """A corner of a table that is empty is the head of nothing."""
+    return html.replace("<th></th>", "<td></td>")
+
+
+def on_post_page(output, page, config):  # noqa: ANN001, ANN201
+    """The theme's search has no name."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')

@@ -4,11 +4,17 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
 import yaml
+from chromium import DESK, PHONE, chromium, is_as_wide_as_the_screen, opened, violations
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs"
@@ -48,9 +54,10 @@ def test_a_figure_is_described_readable_in_the_dark_and_shown_on_a_page(drawing:
     assert any(shown.search(page.read_text()) for page in PAGES.rglob("*.md"))
 
 
-@pytest.mark.slow
-def test_the_site_builds_and_its_pages_load_nothing_from_elsewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     # Whatever tried to reach the network would fail: nobody listens there.
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     made = subprocess.run(
@@ -62,13 +69,47 @@ def test_the_site_builds_and_its_pages_load_nothing_from_elsewhere(tmp_path: Pat
         timeout=600,
     )
     assert made.returncode == 0, made.stderr
-    reference = (tmp_path / "reference.html").read_text()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_its_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    reference = (site / "reference.html").read_text()
     assert "sink_files" in reference
     # The site has no files outside of docs: it names them as they lie in the repository.
-    metrics = (tmp_path / "metrics.html").read_text()
+    metrics = (site / "metrics.html").read_text()
     assert "<code>deploy/prometheus/alerts.yml</code>" in metrics
     assert "../deploy" not in metrics
     loads = re.compile(r"<(?:script|img|link)[^>]*(?:src|href)=\"https?://")
-    for page in tmp_path.rglob("*.html"):
+    for page in site.rglob("*.html"):
         assert not loads.search(page.read_text()), page.name
-    assert (tmp_path / "search" / "search_index.json").exists()
+    assert (site / "search" / "search_index.json").exists()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Tests say nothing."""
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """Browsers let no page of a file load another one, as the search does."""
+    handler = partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "size"), [("light", PHONE), ("dark", DESK)])
+def test_no_kind_of_page_hinders_anybody(
+    served: str, scheme: Literal["light", "dark"], size: tuple[int, int]
+) -> None:
+    """Tables, code and figures, as axe-core sees them."""
+    with chromium() as browser, opened(browser, size, scheme) as page:
+        for name in ("index", "metrics", "kafka", "protocols/guarantees", "reports/steps"):
+            page.goto(f"{served}/{name}.html")
+            page.wait_for_selector(".md-typeset__scrollwrap[tabindex]")
+            assert not violations(page), name
+            assert is_as_wide_as_the_screen(page), name

@@ -350,7 +350,7 @@ def growth(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="idle, keys, parallelism, units, batch or rate; repeatable. "
+            help="idle, keys, parallelism, units, batch, rate or day; repeatable. "
             "The others stay in the report as they are."
         ),
     ] = None,

@@ -96,6 +96,16 @@ assert sorted(os.listdir(folder + "/counts"))[-3:] == ["day=0", "day=1", "day=2"
 """,
         ),
     ],
+    "docs/in-and-out.md": [
+        Block(
+            """
+flow = hf.Dataflow("kept")
+counted(source(flow, "trips"))
+location = folder + "/kept"
+""",
+            after=_DONE,
+        ),
+    ],
     "docs/metrics.md": [
         Block(
             replaced=(

@@ -18,9 +18,9 @@ from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
 from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.commit_counting import CommitCounter
 from holdfast.shell.storage.errors import LogEnded, SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import (
-    CommitCounter,
     IngestLogReader,
     IngestMeta,
 )

@@ -356,6 +356,7 @@ class Dataflow(Graph):
         parallelism: int | dict[str, int] = 1,
         options: dict[str, str] | None = None,
         standby: bool = False,
+        retention: str | Mapping[str, str] | None = None,
     ) -> Query:
         """Run the dataflow on Spark until its sources end or the query is stopped.
 
@@ -369,6 +370,9 @@ class Dataflow(Graph):
             options: Settings `spark.holdfast.*`, over those of the session.
             standby: Whether to wait, with executors that are warm, as long as another driver runs
                 the query there; this one takes over when that one dies or leaves.
+            retention: How much is kept of what sources gave and of metrics: a time ("1 day", the
+                default), a size ("10 GB") or "for ever"; or some of them by the names of sources
+                and sinks, and `metrics`. Results are kept for ever unless their sink is named.
 
         Raises:
             QueryEndedError: In standby: the query is finished, or was stopped.
@@ -383,6 +387,7 @@ class Dataflow(Graph):
             parallelism,
             options or {},
             is_standby=standby,
+            retention=retention,
         )
 
     def to_dataframe(

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from holdfast.shell.sources.log_source import LogSourceSpec
-from holdfast.shell.storage.ingest_log import CommitCounter
+from holdfast.shell.storage.commit_counting import CommitCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -25,6 +25,7 @@ from holdfast.shell.kafka.client import (
 from holdfast.shell.kafka.decoding import ERROR, OFFSET, PARTITION, Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
 from holdfast.shell.kafka.ingest import TopicReading, too_few
+from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import Registry, registry_of
 from holdfast.shell.kafka.sink import KafkaSinkSpec
 
@@ -222,10 +223,10 @@ def kafka_source(
 
 def _registry(format: str, given: str | Mapping[str, Any] | None) -> Registry | None:
     """The schema registry of a format that has one. Raises `KafkaError`."""
-    if format == "avro":
-        return registry_of(given)
+    if format in REGISTERED:
+        return registry_of(given, format)
     if given is not None:
-        raise KafkaError(f"registry=... is of format 'avro', not of {format!r}")
+        raise KafkaError(f"registry=... is of {' and '.join(REGISTERED)}, not of {format!r}")
     return None
 
 

@@ -100,6 +100,13 @@ OPTIONS: tuple[Option, ...] = (
         "period of rows in the log of metrics; ms; 0 keeps none",
     ),
     Option(
+        "retentionIntervalMs",
+        60_000,
+        100,
+        86_400_000,
+        "period of removing what `retention` does not keep; ms",
+    ),
+    Option(
         "locationMode",
         700,
         700,

@@ -33,14 +33,15 @@ from holdfast.api.steps import (
     Step,
 )
 from holdfast.core.model.column_names import quoted
+from holdfast.driver.kept_part import beginning_at, removed_text
 from holdfast.errors import QueryFailedError
-from holdfast.shell.spark.data_source import active_session, load
+from holdfast.shell.spark.active_session import active_session
+from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.reasons import reason_of
+from holdfast.shell.storage.commit_counting import CommitFinder, user_files_of
 from holdfast.shell.storage.ingest_log import (
-    CommitFinder,
     IngestMeta,
     read_meta,
-    user_files_of,
 )
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import has_files, is_remote, store_at
@@ -86,6 +87,10 @@ def check_input(step: Step, spark: SparkSession, location: str) -> InputCheck:
     Raises:
         QueryFailedError: Spark cannot read it again, e.g. because files are gone.
     """
+    beginning = beginning_at(ingest_path(location, step.name))
+    if beginning is not None:
+        reason = f"{removed_text(beginning)} were removed, as retention asks for"
+        return InputCheck(step.name, "recorded", reason)
     try:
         match step.operation:
             case FromGenerator() | FromLog():

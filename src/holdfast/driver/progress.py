@@ -95,6 +95,7 @@ class Heard:
         held_up: The sources that hold up event time.
         rounds: Of checkpoints, those that became complete last.
         lines: Per node that recovers with others what its line has come to.
+        logs: Per log of the location what is kept of it; see retention.py.
         durable_rows: Rows that no failure would have processed again: those before restart points.
     """
 
@@ -111,6 +112,7 @@ class Heard:
     durable_rows: int = 0
     rounds: Sequence[Mapping[str, Any]] = ()
     lines: Mapping[NodeId, Mapping[str, Any]] = field(default_factory=dict)
+    logs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class _Rows:
@@ -242,6 +244,7 @@ class ProgressMaker:
                 "damagedCheckpoints": heard.damages,
                 "gaps": heard.gaps,
                 "failures": heard.failures,
+                "logs": dict(heard.logs),
                 "recoveries": heard.recoveries,
                 "recovery": recovery_block(heard.recoveries),
             }

@@ -31,6 +31,7 @@ from holdfast.driver.progress import (
 from holdfast.driver.readable_sinks import ReadableSink, wait_until_published
 from holdfast.driver.reporter import Reporter
 from holdfast.driver.requests import RequestDesk
+from holdfast.driver.retention import Retaining
 from holdfast.driver.showing import plan_of
 from holdfast.driver.verification import Verification
 from holdfast.driver.verification import verify as verify_sink
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.graph import Graph
+    from holdfast.driver.retention import Retentions
     from holdfast.driver.security import Shortcoming
     from holdfast.driver.slots import Slots
     from holdfast.planning.plan import Plan
@@ -77,6 +79,7 @@ class Running:
         chunks: The chunk store, if the query runs one.
         measured: Makes measurements of what was observed.
         values: The options.
+        retentions: How much is kept of each log.
     """
 
     flow: Graph
@@ -89,6 +92,7 @@ class Running:
     chunks: ChunkCluster | None
     measured: Callable[[Observed], Measurements]
     values: dict[str, int]
+    retentions: Retentions
 
 
 class Query:
@@ -118,8 +122,18 @@ class Query:
             self._shown_plan,
         )
         self._card: Card | None = None  # In a notebook.
+        self._retaining = Retaining(
+            running.flow,
+            running.plan,
+            cluster,
+            running.recorders,
+            running.location,
+            running.retentions,
+            running.values["retentionIntervalMs"] / 1000,
+        )
         cluster.start(self._on_end)
         self._reporter.start()
+        self._retaining.start()
         RequestDesk(self, running.location, cluster.done).start()
         if any(recorder.is_available_now for recorder in running.recorders):
             threading.Thread(target=self._end_with_available, daemon=True).start()
@@ -227,6 +241,7 @@ class Query:
         """Print how the dataflow is placed; `extended`: every stream too."""
         ways = {recorder.name: recorder.way for recorder in self._recorders}
         print(explained(self._flow, self._plan, ways, is_extended=extended))
+        print("\n".join(["== Kept ==", *self._retaining.lines()]))
 
     def view(self, *, port: int = PORT, allow_actions: bool = False) -> View:
         """Serve a page that shows this query, at 127.0.0.1, until the answer's `stop` is called.
@@ -395,6 +410,7 @@ class Query:
                 durable_rows(cluster.registry, self._plan),
                 list(cluster.history.rounds),
                 dict(cluster.history.lines),
+                self._retaining.said(),
             )
         )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
+    from holdfast.driver.retention import Retentions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Request:
         location: The checkpoint location.
         protections: What a failure may cost, by unit.
         parallelism: Instances of units that can have several, for all or by unit.
+        retentions: How much is kept of each log.
         values: The options `spark.holdfast.*`, by their names without that.
     """
 
@@ -39,6 +41,7 @@ class Request:
     protections: Protections
     parallelism: int | dict[str, int]
     values: dict[str, int]
+    retentions: Retentions
 
     @property
     def wait_s(self) -> float:

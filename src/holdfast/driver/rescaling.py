@@ -58,7 +58,7 @@ from holdfast.errors import RescalingError
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
 from holdfast.shell.storage.errors import FileMissing, StorageError
-from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.logs import open_kept
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import (
     DATAFLOW_FILE,
@@ -283,7 +283,7 @@ class Rescaling:
         if own is not None and stream in own.next_ids:
             return own.next_ids[stream]
         place = next(path for name, path in self.wanted.sink_paths.items() if name == stream)
-        reader = open_reader(place)
+        reader = open_kept(place)
         try:
             reader.skip_to_end()
             return reader.next_id

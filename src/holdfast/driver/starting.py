@@ -13,6 +13,7 @@ from holdfast.api.protections import Protection, Protections, Uncoordinated
 from holdfast.api.steps import FromFiles, FromFrame
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
+from holdfast.driver import retention as kept_logs
 from holdfast.driver.advice import refusals
 from holdfast.driver.checks import check_hosts, check_session, require_divisible, require_end
 from holdfast.driver.description import claim, describe
@@ -79,6 +80,7 @@ def start(
     options: dict[str, str],
     *,
     is_standby: bool = False,
+    retention: str | Mapping[str, str] | None = None,
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it; see `Dataflow.start`."""
     protections = Protections(protection)
@@ -92,7 +94,8 @@ def start(
     def request() -> Request:
         is_allowed = bool(values[READ_FILES_IN_NODES])
         run = as_read(flow, location, is_allowed=is_allowed)
-        return Request(run, spark, location, protections, parallelism, values)
+        kept = kept_logs.wanted(flow, location, retention)
+        return Request(run, spark, location, protections, parallelism, values, kept)
 
     if not is_standby:
         return _begin(_checked(request(), lacking))
@@ -147,12 +150,12 @@ def _checked(request: Request, lacking: Sequence[Shortcoming]) -> _Checked:
     """Wait for slots and machines. Raises what keeps the query from beginning."""
     spark, recorders = request.spark, _recorders(request)
     require_end(request.flow, recorders)
-    wanted = slots_of(request.place(), recorders, request.embedded_store())
-    free = require_slots(spark.sparkContext, wanted, request.wait_s)
+    slots = slots_of(request.place(), recorders, request.embedded_store())
+    free = require_slots(spark.sparkContext, slots, request.wait_s)
     executors = Executors(spark.sparkContext, request.flow.name)
     check_hosts(request.place(), executors, request.wait_s)
     check_topics(request.flow)
-    return _Checked(request, executors, wanted, free > wanted.count, lacking)
+    return _Checked(request, executors, slots, free > slots.count, lacking)
 
 
 def _begin(ready: _Checked) -> Query:
@@ -179,6 +182,7 @@ def _begin(ready: _Checked) -> Query:
             chunks,
             _measuring(request, plan),
             request.values,
+            request.retentions,
         )
         undo.pop_all()  # From here on the query stops what runs.
     return Query(running, ready.wanted, ready.lacking)
@@ -387,6 +391,7 @@ def _launch_spec(request: Request, plan: Plan, store: StoreSpec | None) -> Launc
         ports_of(values),
         plan.outside_sinks,
         values["niceness"],
+        request.retentions.segments(plan),
     )
 
 

@@ -6,7 +6,7 @@ One Spark job tells whether they are the same. If they are not, more jobs look f
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window as SqlWindow
@@ -17,6 +17,7 @@ from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.batch_twin import ORDER, has_order, log_of, ordered, partitions_of
+from holdfast.driver.kept_part import kept_part
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink
 from holdfast.errors import OptionError
@@ -24,15 +25,19 @@ from holdfast.planning.units import lineage
 from holdfast.shell.kafka import positions
 from holdfast.shell.spark.small_logs import load_now
 from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.beginnings import first_kept
+from holdfast.shell.storage.logs import open_kept
 from holdfast.shell.storage.paths import kafka_path
 from holdfast.shell.storage.places import store_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.graph import Graph
     from holdfast.driver.feed_check import FeedCheck
+    from holdfast.driver.kept_part import KeptPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Verification:
             and that was compared with what the user gave, as `inputs` says.
         inputs: Per source before the sink; empty: only what was recorded was compared with.
         corrections: What the sink's feed holds; None: it was not looked at.
+        removed: What is not kept any more, so that it was not compared; empty: all was.
     """
 
     sink: str
@@ -72,13 +78,20 @@ class Verification:
     compared_with: str = "recorded"
     inputs: tuple[InputCheck, ...] = ()
     corrections: FeedCheck | None = None
+    removed: tuple[str, ...] = ()
 
     @property
     def is_identical(self) -> bool:
         """Whether the sink holds exactly the twin's tuples that it must, each once and, as far as
         an order is known, in order; ids without gaps; and all that was given was recorded once.
-        If its feed was looked at, all that was undone has left tuples that it holds.
+        If its feed was looked at, all that was undone has left tuples that it holds. False where
+        something was removed by now, so that it could not be compared; see `agrees`.
         """
+        return self.agrees and not self.removed
+
+    @property
+    def agrees(self) -> bool:
+        """The same of what could be compared: all of it, but for what `removed` names."""
         is_recorded = all(i.lost == i.doubled == 0 for i in self.inputs)
         is_undone = self.corrections is None or not self.corrections.faults
         return (
@@ -107,6 +120,7 @@ def verify(
     """
     if source not in ("recorded", "original"):
         raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
+    part = kept_part(flow, sink, location)
     rows = ordered(flow, spark, sink, location)
     columns = [quoted(column) for column in rows.columns if column not in (TIME_COLUMN, *ORDER)]
     stored = _stored(flow, spark, sink, location)
@@ -114,13 +128,17 @@ def verify(
     inputs: tuple[InputCheck, ...] = ()
     if source == "original":
         inputs = tuple(check_input(step, spark, location) for step in sources)
-    found = _sameness(rows, columns, stored) or _differences(rows, columns, stored)
+    if part.removed:
+        found = _of_part(rows, columns, stored, part)
+    else:
+        found = _sameness(rows, columns, stored) or _differences(rows, columns, stored)
     return Verification(
         sink,
         **found,
         dropped=sum(_late_rows(step, location) for step in sources),
         compared_with=source,
         inputs=inputs,
+        removed=part.removed,
     )
 
 
@@ -132,11 +150,13 @@ class _Stored:
         rows: With `_partition` and `_tuple_id`, if it is a log.
         promised_us: Nothing older than this comes to it any more; `END_US`: nothing at all.
         streams: How many it has, if it is a log; otherwise 0.
+        begins: Of each of them that lacks its oldest tuples, the first id that it has.
     """
 
     rows: DataFrame
     promised_us: int
     streams: int
+    begins: Mapping[int, int] = field(default_factory=dict)
 
     def has_order_of(self, twin: DataFrame) -> bool:
         """Whether the order of its rows is known: that of several instances is for them to say."""
@@ -165,7 +185,7 @@ def _sameness(twin: DataFrame, columns: list[str], stored: _Stored) -> dict[str,
     if of_both["differing"]:
         return None
     is_ordered = stored.has_order_of(twin)
-    gaps = 0 if is_ordered or not stored.streams else _gaps(stored.rows)
+    gaps = 0 if is_ordered or not stored.streams else _gaps(stored.rows, stored.begins)
     count = of_both["expected"] or 0
     return {
         "expected": count,
@@ -191,7 +211,7 @@ def _differences(twin: DataFrame, columns: list[str], stored: _Stored) -> dict[s
     doubled = actual.exceptAll(expected).persist()
     sample = [f"lost {row}" for row in lost.take(3)]
     sample += [f"not expected {row}" for row in doubled.take(2)]
-    gaps = _gaps(kept) if stored.streams else 0
+    gaps = _gaps(kept, stored.begins) if stored.streams else 0
     misplaced: int | None = None
     is_whole = not (missing.count() or doubled.count() or gaps)
     if is_whole and stored.has_order_of(twin):
@@ -213,20 +233,48 @@ def _differences(twin: DataFrame, columns: list[str], stored: _Stored) -> dict[s
     return found
 
 
+def _of_part(
+    twin: DataFrame, columns: list[str], stored: _Stored, part: KeptPart
+) -> dict[str, Any]:
+    """How what is kept differs from what follows from what is kept. Its order is not compared.
+
+    A sink outside says no times: its results may all be older than those that are due.
+    """
+    of_sink = replace(stored, streams=0)
+    if not part.is_input_whole:
+        twin = twin.where(F.col(TIME_COLUMN) >= part.from_us)
+        if stored.streams:
+            due = F.unix_micros("_time") >= part.from_us
+            of_sink = replace(of_sink, rows=stored.rows.where(due))
+    found = _differences(twin, columns, of_sink)
+    if stored.streams:
+        found["gaps"] = _gaps(stored.rows, stored.begins)
+    elif not part.is_input_whole:
+        found["doubled"] = 0
+    if not part.is_sink_whole:
+        found["open"] = found["lost"] = 0
+    is_due = {"lost": found["lost"], "not": found["doubled"]}
+    found["sample"] = tuple(each for each in found["sample"] if is_due[each.split()[0]])
+    return found
+
+
 def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> _Stored:
     outside: object = flow.outside_sinks.get(sink)
     if isinstance(outside, ReadableSink):
         found = outside.read(sink, spark, location, flow.sinks[sink].schema)
         return _Stored(found, outside.promised_us(sink, location), 0)
     path = os.path.join(location, "streams", sink)
-    streams = [os.path.join(path, name) for name in store_at(path).children()]
+    streams = {name: os.path.join(path, name) for name in store_at(path).children()}
+    firsts = {int(name): first_kept(place) for name, place in streams.items() if name.isdigit()}
+    begins = {stream: first for stream, first in firsts.items() if first}
     rows = load_now(spark, path, metadata="true")
-    return _Stored(rows, min(map(_promised_us, streams), default=END_US), len(streams))
+    promised_us = min(map(_promised_us, streams.values()), default=END_US)
+    return _Stored(rows, promised_us, len(streams), begins)
 
 
 def _promised_us(stream: str) -> int:
     """Nothing older than this comes to a stream any more; `END_US` if nothing comes at all."""
-    reader = open_reader(stream)
+    reader = open_kept(stream)
     reader.skip_to_end()
     found = END_US if reader.ended else reader.boundary_us
     reader.close()
@@ -237,10 +285,13 @@ def _place_in_order() -> Any:
     return (F.row_number().over(SqlWindow.orderBy(*ORDER)) - 1).cast("bigint")
 
 
-def _gaps(stored: DataFrame) -> int:
+def _gaps(stored: DataFrame, begins: Mapping[int, int]) -> int:
     """Ids missing from, or repeated in, the streams of a sink."""
     order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
-    previous = F.lag("_tuple_id", 1, -1).over(order)
+    before = F.lit(-1)
+    for stream, first in begins.items():
+        before = F.when(F.col("_partition") == stream, first - 1).otherwise(before)
+    previous = F.coalesce(F.lag("_tuple_id").over(order), before)
     steps = stored.select((F.col("_tuple_id") - previous).alias("step"))
     return int(steps.where("step <> 1").count())
 

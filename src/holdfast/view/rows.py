@@ -9,7 +9,7 @@ from holdfast.core.model.feed_rows import FEED_COLUMNS, TYPE_NAMES
 from holdfast.core.model.shown_rows import ROWS_MAX, table_of, values_of
 from holdfast.errors import OptionError
 from holdfast.shell.storage.errors import BadName
-from holdfast.shell.storage.logs import open_reader, open_tail
+from holdfast.shell.storage.logs import open_kept, open_reader, open_tail
 from holdfast.shell.storage.paths import FEEDS, checked_name, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
@@ -66,7 +66,7 @@ def last_rows(location: str, sink: str) -> dict[str, Any]:
 
 def _tail(place: str) -> list[tuple[int, str, dict[str, Any]]]:
     """The newest rows of one log: when each was made, its type, and its values."""
-    end = open_tail(place) or open_reader(place)
+    end = open_tail(place) or open_kept(place)
     first = end.next_id
     try:
         end.skip_to_end()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
-from holdfast.core.queues.lateness import CommitTimes, FileTimes, Lateness
+from holdfast.core.queues.lateness import NO_COMMITS, CommitTimes, FileTimes, Lateness, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +35,53 @@ class Accepted:
     is_whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What an instance was given of commits that are not kept any more; see beginning.py.
+
+    Attributes:
+        next_id: So many tuples were on time.
+        rows: Late ones included.
+    """
+
+    next_id: int = 0
+    rows: int = 0
+
+    @property
+    def late_rows(self) -> int:
+        """Those that have no id."""
+        return self.rows - self.next_id
+
+
+NOTHING: Final = Share()
+
+
 class CommittedStream:
     """Numbers what is on time and puts aside what is late."""
 
-    def __init__(self, delay_us: int, from_id: int = 0, ahead_us: int | None = None) -> None:
-        """Start at `from_id`; see `Lateness` for the rest."""
-        self._lateness = Lateness(delay_us, ahead_us)
+    def __init__(
+        self,
+        delay_us: int,
+        from_id: int = 0,
+        ahead_us: int | None = None,
+        standing: Standing = NO_COMMITS,
+        share: Share = NOTHING,
+    ) -> None:
+        """Start at `from_id`.
+
+        Args:
+            delay_us: See `Lateness`.
+            from_id: The first tuple wanted.
+            ahead_us: See `Lateness`.
+            standing: What the commits have come to that are not kept any more.
+            share: What they gave this instance.
+        """
+        self._lateness = Lateness(delay_us, ahead_us, standing)
         self._from_id = from_id
         self._late: list[pa.RecordBatch] = []
-        self.next_id = 0
-        self.rows_read = 0  # late ones and those before the start included
-        self.late_rows = 0  # those before the start included
+        self.next_id = share.next_id
+        self.rows_read = share.rows  # late ones and those before the start included
+        self.late_rows = share.late_rows  # those before the start included
 
     @property
     def boundary_us(self) -> int:

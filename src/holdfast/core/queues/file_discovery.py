@@ -41,6 +41,11 @@ class FileDiscovery:
         """A file holds no rows: nothing of it will ever be part of the stream."""
         self._seen[path] = None
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """These files are gone, and so are the commits that named them."""
+        for path in paths:
+            self._seen.pop(path, None)
+
     def next_files(self, listed: Iterable[ListedFile], most: int) -> list[UserFile]:
         """The first `most` of the new files, in order.
 

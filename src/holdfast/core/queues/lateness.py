@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -109,29 +110,71 @@ class CommitTimes:
     at_us: int = BEGINNING_US
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What commits have come to, for those that follow; the same for all instances.
+
+    Attributes:
+        floor_us: Of the next commit, unless it says itself that Spark was idle.
+        newest_us: The newest time that counts.
+        at_us: The newest clock of them.
+        beyond: Rows that were too far ahead to move time.
+        in_a_row: Those of them since one was within reach; see reach.py.
+    """
+
+    floor_us: int = BEGINNING_US
+    newest_us: int = BEGINNING_US
+    at_us: int = BEGINNING_US
+    beyond: int = 0
+    in_a_row: int = 0
+
+
+NO_COMMITS: Final = Standing()
+
+
 class Lateness:
     """Follows the commits of a stream, in order, for one instance."""
 
-    def __init__(self, delay_us: int, ahead_us: int | None = None) -> None:
+    def __init__(
+        self, delay_us: int, ahead_us: int | None = None, standing: Standing = NO_COMMITS
+    ) -> None:
         """Begin.
 
         Args:
             delay_us: How far tuples may be out of order, if no watermark is told.
             ahead_us: How far a tuple may be ahead of the stream and still move its time; None: at
                 will. See reach.py.
+            standing: What the commits before the first one that is kept have come to.
         """
         self._delay_us = delay_us
-        self._reach = Reach(ahead_us)  # of all commits so far, the present one included
-        self._at_us = BEGINNING_US
-        self._floor_us = BEGINNING_US  # of the present commit
-        self._next_floor_us = BEGINNING_US
+        # Of all commits so far, the present one included.
+        self._reach = Reach(ahead_us, standing.newest_us, standing.beyond, standing.in_a_row)
+        self._at_us = standing.at_us
+        self._floor_us = standing.floor_us  # of the present commit
+        self._next_floor_us = standing.floor_us
         # Per file of the share, the last one first: no tuple behind it is older. Never beyond the
         # floor of the next commit.
         self._oldest_left_us: list[int] = []
         self._file: FileTimes | None = None
         self._rows_left = 0  # of the present file
         self._reached_us = BEGINNING_US  # newest time met in it
-        self.boundary_us = BEGINNING_US  # nothing older counts as on time from here on
+        self.boundary_us = standing.floor_us  # nothing older counts as on time from here on
+
+    def standing(self) -> Standing:
+        """What all commits so far have come to."""
+        reach = self._reach
+        return Standing(
+            self._next_floor_us,
+            reach.newest_us,
+            self._at_us,
+            reach.tuples_beyond,
+            reach.in_a_row,
+        )
+
+    @property
+    def floor_us(self) -> int:
+        """Of the present commit: what is older is late."""
+        return self._floor_us
 
     def begin(self, commit: CommitTimes, share: Sequence[FileTimes]) -> None:
         """A commit begins; the one before has been read to its end.

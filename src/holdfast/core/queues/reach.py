@@ -67,17 +67,25 @@ def joined(spans: list[Span], ahead_us: int, now_us: int) -> list[Span]:
 class Reach:
     """Which tuples of a stream move its time."""
 
-    def __init__(self, ahead_us: int | None, newest_us: int = BEGINNING_US) -> None:
+    def __init__(
+        self,
+        ahead_us: int | None,
+        newest_us: int = BEGINNING_US,
+        tuples_beyond: int = 0,
+        in_a_row: int = 0,
+    ) -> None:
         """Begin, or go on from the newest time that counts.
 
         Args:
             ahead_us: See the module; None: every tuple moves time.
             newest_us: `BEGINNING_US`: there has been no tuple.
+            tuples_beyond: How many were beyond reach so far.
+            in_a_row: How many of those came since one was within reach.
         """
         self._ahead_us = ahead_us
         self.newest_us = newest_us
-        self.tuples_beyond = 0  # of all so far
-        self._in_a_row = 0  # of those, since one was within reach
+        self.tuples_beyond = tuples_beyond
+        self.in_a_row = in_a_row
 
     def admit(self, spans: Iterable[Span], now_us: int) -> int | None:
         """Tuples came together, recorded at this time; what is newer than this is beyond reach.
@@ -91,12 +99,12 @@ class Reach:
             return None
         beyond = self._follow(ordered, max(self.newest_us, now_us), ahead_us)
         if len(beyond) < len(ordered):
-            self._in_a_row = 0
+            self.in_a_row = 0
         count = sum(tuples for _, _, tuples in beyond)
-        self._in_a_row += count
+        self.in_a_row += count
         has_begun = self.newest_us != BEGINNING_US
-        if beyond and (not has_begun or self._in_a_row >= JUMP_TUPLES):
-            self._in_a_row = 0
+        if beyond and (not has_begun or self.in_a_row >= JUMP_TUPLES):
+            self.in_a_row = 0
             beyond = self._follow(beyond, beyond[0][0], ahead_us)
             count = sum(tuples for _, _, tuples in beyond)
         self.tuples_beyond += count

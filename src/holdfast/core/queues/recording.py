@@ -290,9 +290,9 @@ class Following:
     No effect means that there is none yet, or that nothing follows.
     """
 
-    def __init__(self) -> None:
-        """Begin at the first commit."""
-        self.next_number = 0
+    def __init__(self, next_number: int = 0) -> None:
+        """Begin at the first commit, or at the first one that is kept; see beginning.py."""
+        self.next_number = next_number
         self.ended = False
         self._absent_looks = 0
         self._last = NO_COMMIT  # of a listing that is to be judged

@@ -24,9 +24,10 @@ from pyarrow import json as arrow_json
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US, outside, with_time
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.few_records import read_few
+from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
 
-FORMATS = ("bytes", "string", "json", "arrow", "avro")
+FORMATS = ("bytes", "string", "json", "arrow", *REGISTERED)
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
 POSITION = pa.schema([pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())])
 _AT = pa.timestamp("us", tz="UTC")
@@ -285,7 +286,7 @@ def _in_place(
     return _joined(good, of.schema), np.arange(len(records.values))
 
 
-def _decode_avro(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+def _decode_registered(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
     assert of.registry is not None
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
@@ -388,7 +389,7 @@ _DECODERS: dict[str, Callable[[Decoder, Records, dict[int, str]], _Rows]] = {
     "string": _decode_plain,
     "json": _decode_json,
     "arrow": _decode_arrow,
-    "avro": _decode_avro,
+    **dict.fromkeys(REGISTERED, _decode_registered),
 }
 
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.shell.kafka.client import KafkaError
-from holdfast.shell.kafka.registry import Registry, schema_of
+from holdfast.shell.kafka.registry import FORMATS as REGISTERED
+from holdfast.shell.kafka.registry import Registry
 
-FORMATS = ("bytes", "string", "json", "avro")
+FORMATS = ("bytes", "string", "json", *REGISTERED)
 HEADER = "holdfast"
 """Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
 
@@ -38,7 +39,7 @@ class Encoder:
     Attributes:
         kind: One of `FORMATS`; the plain ones take the column `value`.
         keys: The columns of the key: the text of one, a JSON list of several; empty: no key.
-        registry: Where the schemas of values in Avro are; None for other formats.
+        registry: Where the schemas of values are; None for formats without.
         topic: Whose values they are.
         stream: Of all records the key instead: they come in order, in one partition; empty: no.
     """
@@ -56,9 +57,9 @@ class Encoder:
         for name in self.keys:
             if name not in schema.names:
                 raise KafkaError(f"no key column {name!r}; there are {', '.join(schema.names)}")
-        if self.kind == "avro":
-            schema_of(schema)
-        if self.kind in ("avro", "json"):
+        if self.registry is not None:
+            self.registry.check(schema)
+        if self.registry is not None or self.kind == "json":
             return
         wanted = pa.binary() if self.kind == "bytes" else pa.string()
         if "value" not in schema.names or schema.field("value").type != wanted:

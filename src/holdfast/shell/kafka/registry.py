@@ -12,6 +12,7 @@ and go later; the registry says whether a new schema is compatible.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,11 @@ import pyarrow as pa
 
 from holdfast.shell.kafka.client import KafkaError
 
-_NOT_FOUND: Final = 404
+FORMATS: Final = ("avro", "protobuf")
+"""Of values whose schemas a registry has."""
+NOT_FOUND: Final = 404
 _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_CLIENT: Final = "a schema registry needs pip install 'holdfast-streaming[avro]'"
+_CLIENT: Final = "a schema registry needs pip install 'holdfast-streaming[{}]'"
 _PLAIN: Final[dict[Any, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -72,9 +75,9 @@ class Registry:
         """
         subject = f"{topic}-value"
         try:
-            found = _client(self.settings).get_latest_version(subject)
+            found = client(self.settings).get_latest_version(subject)
         except Exception as error:  # Transports have errors of their own.
-            raise self._away(error, subject) from None
+            raise self.away(error, subject) from None
         return columns_of(json.loads(found.schema.schema_str))
 
     def read(self, value: bytes | None) -> dict[str, Any]:
@@ -90,14 +93,18 @@ class Registry:
             found = _reader(self.settings)(value, None)
         except Exception as error:  # A decoder of foreign bytes raises what it likes.
             status = getattr(error, "http_status_code", None)
-            if status == _NOT_FOUND:
+            if status == NOT_FOUND:
                 raise NoRecord(f"{self.url} does not know its schema") from None
-            if status is not None or _is_transport(error):
-                raise self._away(error, "a schema") from None
+            if status is not None or is_transport(error):
+                raise self.away(error, "a schema") from None
             raise NoRecord(f"it is no Avro of its schema: {error!r}"[:500]) from None
         if not isinstance(found, dict):
             raise NoRecord("it is no Avro record")
         return found
+
+    def check(self, columns: pa.Schema) -> None:
+        """Raises `KafkaError` if such rows cannot be written."""
+        schema_of(columns)
 
     def write(self, topic: str, rows: pa.RecordBatch) -> Iterator[bytes]:
         """Each row as a value of a topic.
@@ -113,35 +120,40 @@ class Registry:
             try:
                 yield write(row, context)
             except Exception as error:  # Transports have errors of their own.
-                if getattr(error, "http_status_code", None) is None and not _is_transport(error):
+                if getattr(error, "http_status_code", None) is None and not is_transport(error):
                     raise
-                raise self._away(error, f"a schema for {topic}") from None
+                raise self.away(error, f"a schema for {topic}") from None
 
-    def _away(self, error: Exception, what: str) -> KafkaError:
+    def away(self, error: Exception, what: str) -> KafkaError:
+        """What to raise when it does not give something."""
         return KafkaError(f"the schema registry at {self.url} does not give {what}: {error!r}")
 
 
-def registry_of(given: str | Mapping[str, Any] | None) -> Registry:
-    """The registry that an argument names.
+def registry_of(given: str | Mapping[str, Any] | None, format: str = "avro") -> Registry:
+    """The registry that an argument names, of `FORMATS`.
 
     Raises:
         KafkaError: It names none, or the client is not there or refuses the settings.
     """
     settings = {"url": given} if isinstance(given, str) else dict(given or {})
     if not settings.get("url"):
-        raise KafkaError("format='avro' needs registry='http://host:8081', or its settings")
-    registry = Registry(tuple(sorted(settings.items())))
+        raise KafkaError(f"format={format!r} needs registry='http://host:8081', or its settings")
+    kind: type[Registry] = Registry
+    if format == "protobuf":
+        from holdfast.shell.kafka.protobuf import ProtobufRegistry as kind
+    registry = kind(tuple(sorted(settings.items())))
     try:
-        _client(registry.settings)
+        client(registry.settings)
+        importlib.import_module(f"confluent_kafka.schema_registry.{format}")
     except ImportError:
-        raise KafkaError(_CLIENT) from None
+        raise KafkaError(_CLIENT.format(format)) from None
     except (ValueError, TypeError) as error:
         raise KafkaError(f"the registry's settings: {error}") from None
     return registry
 
 
 @lru_cache(maxsize=16)
-def _client(settings: tuple[tuple[str, Any], ...]) -> Any:
+def client(settings: tuple[tuple[str, Any], ...]) -> Any:
     """One for each process: it keeps the schemas that it was given."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -152,14 +164,14 @@ def _client(settings: tuple[tuple[str, Any], ...]) -> Any:
 def _reader(settings: tuple[tuple[str, Any], ...]) -> Any:
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-    return AvroDeserializer(_client(settings))
+    return AvroDeserializer(client(settings))
 
 
 @lru_cache(maxsize=16)
 def _writer(settings: tuple[tuple[str, Any], ...], schema: str) -> Any:
     from confluent_kafka.schema_registry.avro import AvroSerializer
 
-    return AvroSerializer(_client(settings), schema)
+    return AvroSerializer(client(settings), schema)
 
 
 def schema_of(columns: pa.Schema) -> dict[str, Any]:
@@ -189,7 +201,7 @@ def _written(of: pa.DataType) -> Any:
     raise KafkaError(f"Avro has no {of}; select what it has, or use format='json'")
 
 
-def _is_transport(error: Exception) -> bool:
+def is_transport(error: Exception) -> bool:
     """Whether the way to the registry is broken."""
     import httpx2
 

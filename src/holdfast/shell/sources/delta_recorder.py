@@ -68,6 +68,11 @@ class DeltaRecorder(FileRecorder):
         self._table = _Table(source)
         self._version: int | None = None  # the newest that was recorded, or had nothing new
 
+    def still_there(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """None need be known: what is new follows from the version."""
+        self._discovery.forget(paths)
+        return ()
+
     def _took(self, found: Commit) -> None:
         super()._took(found)
         if found.origin.startswith(_ORIGIN):

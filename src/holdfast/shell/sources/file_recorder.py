@@ -174,6 +174,7 @@ class FileRecorder:
             store = CommitStore(self._path)
             watch = self._watch()
             try:
+                self._begin(store)
                 self._record_all(store, watch)
             finally:
                 store.close()
@@ -198,6 +199,24 @@ class FileRecorder:
             if not self.is_unbounded:
                 return
             self._pause(watch)
+
+    def still_there(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Which of some files there still are; the others are not known any more.
+
+        From any thread. One that comes back later under its path is read again.
+        """
+        listed = {found.file.path for found in self._source.listed()}
+        self._discovery.forget(path for path in paths if path not in listed)
+        return tuple(path for path in paths if path in listed)
+
+    def _begin(self, store: CommitStore) -> None:
+        """Know what the commits had recorded that are not kept any more."""
+        beginning = store.beginning()
+        if beginning is not None:
+            self._following = Following(beginning.first_commit)
+            self._newest_us = max(self._newest_us, beginning.newest_us)
+            for path in beginning.known:
+                self._discovery.passed(path)
 
     def _catch_up(self, store: CommitStore) -> None:
         """Take all commits there are, whoever made them."""

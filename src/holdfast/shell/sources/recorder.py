@@ -55,3 +55,7 @@ class Recorder(Protocol):
     def stop(self) -> None:
         """Record no more; returns when nothing does."""
         ...
+
+    def still_there(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Which of users' files that it has recorded there still are; from any thread."""
+        ...

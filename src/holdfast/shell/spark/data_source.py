@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -38,10 +37,13 @@ from holdfast.core.model.feed_rows import FEED_FIELDS
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
+from holdfast.shell.spark.active_session import active_session
 from holdfast.shell.spark.data_source_options import is_true, whole_number
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.beginnings import first_kept
+from holdfast.shell.storage.commit_counting import first_id_of
 from holdfast.shell.storage.errors import StorageError, TuplesMissing, UnknownStream
 from holdfast.shell.storage.feed_log import (
     BEGINNING,
@@ -53,7 +55,7 @@ from holdfast.shell.storage.feed_log import (
 )
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
-from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.logs import open_kept, open_reader
 from holdfast.shell.storage.paths import FEEDS, checked_name, metrics_path, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
@@ -108,25 +110,6 @@ def register(spark: SparkSession, source: type[DataSource] | None = None) -> Non
         spark.conf.set(_PUSHDOWN, "true")
 
 
-@contextmanager
-def active_session(spark: SparkSession) -> Iterator[None]:
-    """Within the block it is the session of this thread.
-
-    Spark looks data sources up in the thread's active session, and a thread that has not used Spark
-    yet has none.
-    """
-    sessions: Any = spark._jvm.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
-
-
 def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """`spark.read.format("holdfast").options(...).load(path)` in any session, from any thread.
 
@@ -156,6 +139,12 @@ class _Log:
 
     def open_sink(self, partition: int, from_id: int) -> LogFollower:
         return open_reader(os.path.join(self.path, str(partition)), from_id)
+
+    def beginning(self, partition: int) -> int:
+        """The id of a partition's first tuple that is kept."""
+        if self.is_ingest:
+            return first_id_of(self.path, partition, len(self.partitions))
+        return first_kept(os.path.join(self.path, str(partition)))
 
     def open_feed(self, partition: int, from_id: int) -> LogFollower:
         return open_reader(os.path.join(self.feed or "", str(partition)), from_id)
@@ -187,7 +176,7 @@ def _find(options: dict[str, str]) -> _Log:
         return _Log(path, True, tuple(range(count)), schema)
     partitions = tuple(sorted(int(name) for name in children if name.isdigit()))
     for partition in partitions:
-        schema = open_reader(os.path.join(path, str(partition))).schema
+        schema = open_kept(os.path.join(path, str(partition))).schema
         if schema is not None:
             attributes = pa.schema([f for f in schema if f.name != TIME_COLUMN])
             return _Log(path, False, partitions, attributes, _feed(location, stream))
@@ -442,9 +431,10 @@ class _Reader(DataSourceReader):
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
-        known = self._pushed.keep_partitions(_find(self._options).partitions)
-        first, end = self._pushed.ids()
-        return [_Range(partition, first, end) for partition in known] or [_Range(0, 0, 0)]
+        log, (first, end) = _find(self._options), self._pushed.ids()
+        known = self._pushed.keep_partitions(log.partitions)
+        starts = {n: log.beginning(n) if first == 0 else first for n in known}
+        return [_Range(n, start, end) for n, start in starts.items()] or [_Range(0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
@@ -466,7 +456,8 @@ class _StreamReader(DataSourceStreamReader):
         self._followers: dict[int, LogFollower | IngestLogReader] = {}
 
     def initialOffset(self) -> dict[str, int]:
-        return {str(p): 0 for p in _find(self._options).partitions}
+        log = _find(self._options)
+        return {str(partition): log.beginning(partition) for partition in log.partitions}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         log = _find(self._options)
@@ -474,7 +465,8 @@ class _StreamReader(DataSourceStreamReader):
         for partition in log.partitions:
             follower = self._followers.get(partition)
             if follower is None:
-                follower = self._followers[partition] = log.open(partition, 0)
+                follower = log.open(partition, log.beginning(partition))
+                self._followers[partition] = follower
             if isinstance(follower, IngestLogReader):
                 while follower.poll():
                     follower.take_late()

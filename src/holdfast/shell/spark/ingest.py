@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.column_names import quoted
-from holdfast.shell.spark.data_source import active_session, register, write_frame
+from holdfast.shell.spark.active_session import active_session
+from holdfast.shell.spark.data_source import register, write_frame
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.watermarks import has_found_nothing, watermark_after_batch
-from holdfast.shell.storage.ingest_log import CommitFinder, has_ended, tell_idle
+from holdfast.shell.storage.commit_counting import CommitFinder
+from holdfast.shell.storage.ingest_log import has_ended, tell_idle
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import location_id, store_at
 
@@ -180,6 +182,10 @@ class Ingest:
     def is_available_now(self) -> bool:
         """Whether it reads what there is, and a later run goes on behind that."""
         return self.is_streaming and "availableNow" in self._trigger
+
+    def still_there(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """See `Recorder`: it records none."""
+        return paths
 
     def process_all_available(self) -> None:
         """Wait until Spark has written what it can read now."""

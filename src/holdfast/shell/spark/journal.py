@@ -355,14 +355,14 @@ class Journal(Generic[E]):
         self._said = list(entries)  # by this volume; it comes to less
         self._writes = 0
         self._volume.write(lines)
-        self._require_newest()
+        self.require_newest()
 
     def _delete(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._volumes.delete(number)
 
-    def _require_newest(self) -> None:
-        """What was written counts. Raises `JournalSuperseded` if it does not."""
+    def require_newest(self) -> None:
+        """What was written counts. Raises `JournalSuperseded` if it does not. From any thread."""
         numbers = self._volumes.newest_numbers()
         if not journal_volumes.is_newest(self._number, numbers):
             raise _superseded(self._volumes.place, max(numbers, default=self._number))
@@ -405,7 +405,7 @@ class Journal(Generic[E]):
             lines = self._lines(entries)
             self._written_bytes += len(lines)
             self._volume.write(lines)
-            self._require_newest()
+            self.require_newest()
             self._writes += 1
             self._written_s = time.monotonic()
             self._said += entries
@@ -434,7 +434,7 @@ class Journal(Generic[E]):
             if self._is_closed or time.monotonic() - self._written_s < interval_s:
                 return
             if self._volume.renew():
-                self._require_newest()
+                self.require_newest()
                 self._written_s = time.monotonic()
             else:
                 self.write([renewal])

@@ -166,6 +166,10 @@ class Cluster:
         """Counts the lives of the coordinator at this location."""
         return self._machine.epoch
 
+    def require_lead(self) -> None:
+        """Raise `JournalSuperseded` when another driver leads. From any thread."""
+        self._journal.require_newest()
+
     def states(self) -> dict[NodeId, str]:
         """The state of every node's primary."""
         return {node: state.value for node, state in self._machine.statistics().items()}

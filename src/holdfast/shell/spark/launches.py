@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,8 @@ class LaunchSpec:
         ports: Where the driver and nodes may listen.
         outside_sinks: The sink streams that are written outside: to topics, or as files.
         niceness: Of nodes, beside other sessions of their machine.
+        segments: Per sink stream of which the oldest part is removed in time, the size and the age
+            in seconds at which its log gets another segment.
     """
 
     name: str
@@ -58,6 +60,7 @@ class LaunchSpec:
     ports: Ports = field(default_factory=Ports)
     outside_sinks: tuple[OutsideSpec, ...] = ()
     niceness: int = 0
+    segments: Mapping[StreamId, tuple[int, float | None]] = field(default_factory=dict)
 
 
 class Launches:
@@ -148,4 +151,5 @@ class Launches:
             ports=self._spec.ports,
             outside_sinks=tuple(s for s in self._spec.outside_sinks if s.stream in sinks),
             niceness=self._spec.niceness,
+            segments={s: of for s, of in self._spec.segments.items() if s in sinks},
         )

@@ -50,14 +50,24 @@ METRICS_SCHEMA: Final = pa.schema(
 )
 
 
+_SEGMENT_BYTES: Final = 1 << 20
+"""So that what is old can be removed in small parts."""
+
+
+def metrics_place(location: str) -> str:
+    """Where the log lies."""
+    return f"{metrics_path(location)}/0"
+
+
 class MetricsLog:
     """Writes the reports of one run."""
 
     def __init__(self, location: str, epoch: int) -> None:
         """Go on behind what earlier runs have written. Raises `StorageError`."""
-        place = f"{metrics_path(location)}/0"
         self._schema = with_time(METRICS_SCHEMA)
-        self._writer = open_writer(place, self._schema, "metrics", epoch)
+        self._writer = open_writer(
+            metrics_place(location), self._schema, "metrics", epoch, segment_bytes=_SEGMENT_BYTES
+        )
 
     def append(self, progress: Mapping[str, Any]) -> None:
         """One row per unit."""

@@ -29,6 +29,7 @@ from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
 from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
 from holdfast.shell.storage.pass_log import PassLogReader, PassLogWriter, read_passes
+from holdfast.shell.storage.stream_log import SEGMENT_BYTES
 from holdfast.shell.stores.embedded_place import mount
 from holdfast.shell.telemetry import LatencyHistogram
 
@@ -131,12 +132,15 @@ class NodeSinks:
     def _open_logs(self, asked: OpenSinks) -> None:
         for stream, path in self._spec.sink_paths.items():
             self._places[stream] = path
+            segment_bytes, segment_s = self._spec.segments.get(stream, (SEGMENT_BYTES, None))
             self._writers[stream] = open_writer(
                 path,
                 self._schemas[stream],
                 stream,
                 asked.incarnation,
                 narrows=True,
+                segment_bytes=segment_bytes,
+                segment_s=segment_s,
                 tail=self._tails.pop(stream, None),
             )
         plan, place = self._spec.plan, self._spec.pass_place

@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.shell.spark.data_source import LogSource, load
 from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.commit_counting import user_files_of
 from holdfast.shell.storage.errors import UnknownStream
-from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.logs import open_kept
 from holdfast.shell.storage.places import is_remote, local_path, store_at
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def has_ended(path: str) -> bool:
 
 
 def _is_over(path: str) -> bool:
-    reader = open_reader(path)
+    reader = open_kept(path)
     try:
         reader.skip_to_end()
         return bool(reader.ended)
@@ -92,4 +93,4 @@ def _users_bytes(path: str) -> int:
             return 0
     except UnknownStream:
         return 0  # It is another log.
-    return sum(file.size_bytes for file in ingest_log.user_files_of(path))
+    return sum(file.size_bytes for file in user_files_of(path))

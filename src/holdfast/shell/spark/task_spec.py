@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.shell.transport.addresses import Ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import StreamId
     from holdfast.shell.sinks.base import OutsideSpec
@@ -37,6 +39,8 @@ class TaskSpec:
         lease_s: Without word from the coordinator for so long, the node ends.
         stall_s: A node whose loop has not turned for so long no longer says that it lives.
         niceness: Of nodes, beside other sessions of their machine.
+        segments: Per sink stream of which the oldest part is removed in time, the size and the age
+            in seconds at which its log gets another segment.
     """
 
     plan: NodePlan
@@ -55,3 +59,4 @@ class TaskSpec:
     lease_s: float = 10.0
     stall_s: float = 10.0
     niceness: int = 0
+    segments: Mapping[StreamId, tuple[int, float | None]] = field(default_factory=dict)

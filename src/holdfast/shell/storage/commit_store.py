@@ -25,12 +25,14 @@ from holdfast.core.queues.recording import (
 )
 from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.shell.storage.beginnings import beginning_of
 from holdfast.shell.storage.errors import FileDamaged, LogEnded, StorageError
 from holdfast.shell.storage.places import read_if_any, store_at
 from holdfast.shell.stores.base import NameTaken
 
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.queues.beginning import Beginning
 
 COMMITS: Final = "commits"
 
@@ -73,8 +75,28 @@ class CommitStore:
 
     def newest(self) -> int:
         """The number of the newest commit; -1: there is none."""
+        return max(self.numbers(), default=NO_COMMIT)
+
+    def numbers(self) -> list[int]:
+        """Those of all commits, in order; not all of them need count any more."""
         stems = [PurePosixPath(n).stem for n in self._store.names(COMMITS) if n.endswith(".json")]
-        return max((int(stem) for stem in stems if stem.isdigit()), default=NO_COMMIT)
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def beginning(self) -> Beginning | None:
+        """Which commits are kept, and what the others have come to; None: all are.
+
+        Raises:
+            FileDamaged: Nobody can tell.
+        """
+        return beginning_of(self._store, self._root)
+
+    def commit(self, number: int) -> Commit | None:
+        """What one says; None: it is not there. Raises `FileDamaged`."""
+        return self._read(number)
+
+    def delete(self, number: int) -> None:
+        """Let go of a commit that is not kept any more; twice does no harm."""
+        self._store.delete(_name(number))
 
     def has(self, number: int) -> bool:
         """Whether there is a commit of this number."""

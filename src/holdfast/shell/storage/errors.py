@@ -55,6 +55,20 @@ class TuplesMissing(StorageError):
         )
 
 
+class TuplesRemoved(TuplesMissing):
+    """Tuples that a reader wants are not kept any more; see `retention` of `Dataflow.start`."""
+
+    def __init__(self, path: str, first_id: int, next_id: int) -> None:
+        """Name the log and the ids [first_id, next_id)."""
+        StorageError.__init__(
+            self,
+            f"{path}: tuples {first_id} to {next_id - 1} were removed, as its retention asks for; "
+            f"this reader comes too late. Begin at tuple {next_id}, without a position of before "
+            "(readers of a stream: in a new checkpointLocation), and give start(retention=...) "
+            "more time or room",
+        )
+
+
 class LogEnded(StorageError):
     """An ingest log has ended, and something is to follow."""
 

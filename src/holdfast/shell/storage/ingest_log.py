@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import os
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,25 +33,26 @@ import pyarrow as pa
 from holdfast.core.haunit.events import ENOUGH_TUPLES
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TupleType, outside, with_time
-from holdfast.core.queues.committed_stream import CommittedStream
-from holdfast.core.queues.lateness import CommitTimes, FileTimesMaker
+from holdfast.core.queues.beginning import Beginning
+from holdfast.core.queues.committed_stream import NOTHING, CommittedStream
+from holdfast.core.queues.lateness import NO_COMMITS, CommitTimes, FileTimesMaker
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import (
-    NO_COMMIT,
     Commit,
     Counted,
     Following,
     IngestFile,
     Recording,
-    UserFile,
 )
 from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.shell.storage.commit_counting import first_id_of, share_of
 from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.errors import (
     FileDamaged,
     LogEnded,
     SchemaMismatch,
     StorageError,
+    TuplesRemoved,
     UnknownStream,
 )
 from holdfast.shell.storage.log_follower import LoggedBatch
@@ -205,7 +205,7 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
             1 to 9999.
     """
     name = uuid.uuid4().hex
-    place = _file_place(root, name)
+    place = file_place(root, name)
     draft = place if is_remote(root) else f"{local_path(place)}{DRAFT}"
     timed = with_time(meta.schema)
     writer: LogWriter | None = None
@@ -368,7 +368,8 @@ def _idle_name(batch_id: int) -> str:
     return f"{IDLE}/{batch_id:020d}.json"
 
 
-def _file_place(root: str, name: str) -> str:
+def file_place(root: str, name: str) -> str:
+    """Where a file of the log lies."""
     return os.path.join(root, FILES, checked_name(name))
 
 
@@ -401,6 +402,7 @@ class IngestLogReader:
         self._is_in_records = is_in_records
         self._commits: CommitStore | None = None
         self._following = Following()
+        self._beginning: Beginning | None = None
         self._partition = partition
         self._partitions = partitions
         self._from_id = from_id
@@ -469,7 +471,11 @@ class IngestLogReader:
     def _next_record(self, *, asks_for_end: bool) -> LoggedBatch | None:
         while True:
             if self._records is not None:
-                record = next(self._records, None)
+                try:
+                    record = next(self._records, None)
+                except (StorageError, OSError) as error:
+                    self._require_kept(self._following.next_number - 1, error)
+                    raise
                 if record is not None:
                     return record
                 self._records = None
@@ -485,9 +491,7 @@ class IngestLogReader:
         """
         if self.ended or time.monotonic() < self._look_at_s:
             return False
-        if self._commits is None:
-            self._commits = CommitStore(self._root)
-        commit = self._commits.next_commit(self._following)
+        commit = self._commit_after()
         if commit is None:
             self.ended = self._following.ended and asks_for_end
             self._look_whether_idle()
@@ -507,6 +511,36 @@ class IngestLogReader:
         self._awaits_idle = commit.watermark_us is not None
         return True
 
+    def _commit_after(self) -> Commit | None:
+        """The next commit; of a log of which commits were removed, the first is the one kept."""
+        while True:
+            if self._commits is None:
+                self._commits = CommitStore(self._root)
+                self._beginning = self._commits.beginning()
+                if self._beginning is not None:
+                    self._following = Following(self._beginning.first_commit)
+            try:
+                return self._commits.next_commit(self._following)
+            except StorageError as error:
+                if self._meta is not None:
+                    self._require_kept(self._following.next_number, error)
+                elif self._is_removed(self._following.next_number):
+                    self._commits = None  # Since the beginning was looked at.
+                    continue
+                raise
+
+    def _is_removed(self, number: int) -> bool:
+        """Whether a commit is not kept any more."""
+        assert self._commits is not None
+        beginning = self._commits.beginning()
+        return beginning is not None and beginning.first_commit > number
+
+    def _require_kept(self, number: int, error: Exception) -> None:
+        """Raise `TuplesRemoved` if that is why a commit, or a file of it, is not there."""
+        if self._is_removed(number):
+            first_id = first_id_of(self._root, self._partition, self._partitions)
+            raise TuplesRemoved(self._root, self._stream.next_id, first_id) from error
+
     def _look_whether_idle(self) -> None:
         """Whether a watermark was told behind the last commit, while there is no other one."""
         if self._awaits_idle:
@@ -521,8 +555,14 @@ class IngestLogReader:
     def _know_meta(self) -> IngestMeta:
         if self._meta is None:
             self._meta = read_meta(self._root)
-            meta = self._meta
-            self._stream = CommittedStream(meta.delay_us, self._from_id, meta.ahead_us)
+            meta, begun = self._meta, (NO_COMMITS, NOTHING)
+            if self._beginning is not None:
+                where = self._partition, self._partitions
+                share = share_of(self._beginning, self._root, *where)
+                if self._from_id < share.next_id:
+                    raise TuplesRemoved(self._root, self._from_id, share.next_id)
+                begun = self._beginning.standing, share
+            self._stream = CommittedStream(meta.delay_us, self._from_id, meta.ahead_us, *begun)
         return self._meta
 
     def _open(self, file: IngestFile) -> None:
@@ -532,7 +572,7 @@ class IngestLogReader:
         if file.user is not None:
             self._records = _counted(file.name, file.count, self._user_records(file))
             return
-        place, ahead = _file_place(self._root, file.name), self._ahead.pop(file.name, None)
+        place, ahead = file_place(self._root, file.name), self._ahead.pop(file.name, None)
         self._records = _counted(place, file.count, _records(place) if ahead is None else ahead)
 
     def _user_records(self, file: IngestFile) -> Iterator[LoggedBatch]:
@@ -562,7 +602,7 @@ class IngestLogReader:
         left = _AHEAD_BYTES
         for name in reversed(names[-_AHEAD_FILES:]):
             with suppress(StorageError, OSError):
-                place = _file_place(self._root, name)
+                place = file_place(self._root, name)
                 left -= sum(entry.stat().st_size for entry in os.scandir(local_path(place)))
                 if left < 0:
                     return
@@ -614,69 +654,13 @@ def late_rows_of(root: str, partitions: int) -> int:
     return late_rows
 
 
-class CommitFinder:
-    """Finds the newest commit. Cost: O(new commits), after one listing."""
-
-    def __init__(self, root: str) -> None:
-        """Nothing is looked at yet; the log need not exist."""
-        self._root = root
-        self._newest: int | None = None
-
-    def newest(self) -> int:
-        """Its id; -1: there is none."""
-        if not has_files(self._root):
-            return NO_COMMIT
-        store = CommitStore(self._root)
-        try:
-            if self._newest is None:
-                self._newest = store.newest()
-            while store.has(self._newest + 1):
-                self._newest += 1
-        finally:
-            store.close()
-        return self._newest
-
-
-def user_files_of(root: str) -> list[UserFile]:
-    """All users' files that a log names. Raises as `IngestLogReader.poll`."""
-    store, following = CommitStore(root), Following()
-    found: list[UserFile] = []
-    try:
-        while (commit := store.next_commit(following)) is not None:
-            found += [file.user for file in commit.files if file.user is not None]
-    finally:
-        store.close()
-    return found
-
-
-class CommitCounter:
-    """Counts the rows that one partition holds, from what commits say; from any thread.
-
-    Cost: O(new commits).
-    """
-
-    def __init__(self, root: str, partition: int, partitions: int) -> None:
-        """Begin at the first commit; the log need not exist yet."""
-        self._root = root
-        self._partition = partition
-        self._partitions = partitions
-        self._lock = threading.Lock()
-        self._following = Following()
-        self._rows = 0
-
-    def rows(self) -> int:
-        """All rows so far, late ones included. Raises as `IngestLogReader.poll`."""
-        if not has_files(self._root):
-            return 0
-        store = CommitStore(self._root)
-        try:
-            with self._lock:
-                while (commit := store.next_commit(self._following)) is not None:
-                    files = commit.files[self._partition :: self._partitions]
-                    self._rows += sum(file.count for file in files)
-                return self._rows
-        finally:
-            store.close()
+def rows_of_file(root: str, file: IngestFile) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of a log, time column last; of users' files other columns are null."""
+    if file.user is not None:
+        found: Iterable[LoggedBatch] = user_records(read_meta(root), file, ())
+    else:
+        found = _records(file_place(root, file.name))
+    return (logged.batch for logged in found)
 
 
 def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator[LoggedBatch]:

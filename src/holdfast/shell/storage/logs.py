@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from holdfast.core.wire.log_owners import Owners
+from holdfast.shell.storage.beginnings import first_kept
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.part_log import PartLogWriter
 from holdfast.shell.storage.part_log_reader import PartLogReader
@@ -92,6 +93,11 @@ def open_reader(
     return StreamLogReader(local_path(place), from_id, is_finished=is_finished)
 
 
+def open_kept(place: str) -> LogFollower:
+    """Follow a log from the first tuple that is kept. See `open_reader` for the rest."""
+    return open_reader(place, first_kept(place))
+
+
 def open_writer(
     place: str,
     schema: pa.Schema,
@@ -103,6 +109,7 @@ def open_writer(
     is_lasting: bool = True,
     narrows: bool = False,
     segment_bytes: int = SEGMENT_BYTES,
+    segment_s: float | None = None,
     tail: StreamLogReader | None = None,
 ) -> OpenedLog:
     """Go on writing a log.
@@ -118,6 +125,7 @@ def open_writer(
         narrows: Whether it is written more often than read, so that what is shorter is better:
             columns are kept as offsets where they can; not in an object store.
         segment_bytes: From which size on another file is begun; not in an object store.
+        segment_s: From which age on it is.
         tail: What `open_tail` gave for the log.
 
     Raises:
@@ -135,6 +143,7 @@ def open_writer(
         is_lasting=is_lasting,
         narrows=narrows,
         segment_bytes=segment_bytes,
+        segment_s=segment_s,
         tail=tail,
     )
 

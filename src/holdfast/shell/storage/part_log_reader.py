@@ -20,7 +20,8 @@ from holdfast.core.wire.part_marks import PartDamaged
 from holdfast.core.wire.part_reading import FoundPart, IdsMissing, PartReading
 from holdfast.core.wire.steps import run
 from holdfast.core.wire.store_steps import ChangesTooFast, Steps
-from holdfast.shell.storage.errors import StorageError, StreamLogCorrupt, TuplesMissing
+from holdfast.shell.storage.beginnings import missing
+from holdfast.shell.storage.errors import StorageError, StreamLogCorrupt
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.storage.store_performer import perform_in
@@ -133,8 +134,8 @@ class PartLogReader(LogFollower):
         """Take steps over the store. Raises the errors of `poll`."""
         try:
             return run(steps, lambda request: perform_in(self._store, request))
-        except IdsMissing as missing:
-            raise TuplesMissing(self._place, missing.next_id, missing.before) from missing
+        except IdsMissing as gap:
+            raise missing(self._place, gap.next_id, gap.before) from gap
         except PartDamaged as damaged:
             place = f"{self._place}/{damaged.name}"
             raise StreamLogCorrupt(place, damaged.offset, damaged.reason) from damaged

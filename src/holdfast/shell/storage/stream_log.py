@@ -42,11 +42,11 @@ from holdfast.core.wire.log_records import (
     SegmentHeader,
 )
 from holdfast.core.wire.steps import run
+from holdfast.shell.storage.beginnings import first_kept, missing
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
     StreamLogCorrupt,
-    TuplesMissing,
     WrittenByOther,
 )
 from holdfast.shell.storage.log_follower import LogFollower
@@ -332,12 +332,17 @@ class StreamLogReader(LogFollower):
                 self._limit, self._limit_of = segment.superseded_from, live
                 return True
         if live and self.next_id < live[0].first_id:
-            raise TuplesMissing(str(self._folder), self.next_id, live[0].first_id)
+            raise missing(str(self._folder), self.next_id, live[0].first_id)
         return False
 
     def _opened(self, segment: Segment) -> _SegmentReader:
         self._looked_after = -1
-        return _SegmentReader(segment, skips=self._skips, is_finished=self._is_finished)
+        try:
+            return _SegmentReader(segment, skips=self._skips, is_finished=self._is_finished)
+        except FileNotFoundError:
+            if first_kept(str(self._folder)) <= self.next_id:
+                raise
+            raise missing(str(self._folder), self.next_id, segment.superseded_from) from None
 
     def _move_on(self, reader: _SegmentReader, live: list[Segment]) -> bool:
         """At the end of a segment: whether a later one goes on from here."""
@@ -350,7 +355,7 @@ class StreamLogReader(LogFollower):
                 )
             beyond = [s.first_id for s in live if s.first_id > self.next_id]
             if beyond:
-                raise TuplesMissing(str(self._folder), self.next_id, beyond[0])
+                raise missing(str(self._folder), self.next_id, beyond[0])
             return False
         reader.close()
         self._reader = self._opened(successor)
@@ -438,6 +443,7 @@ class StreamLogWriter:
         *,
         first_id: int | None = None,
         segment_bytes: int = SEGMENT_BYTES,
+        segment_s: float | None = None,
         is_lasting: bool = True,
         narrows: bool = False,
         tail: StreamLogReader | None = None,
@@ -451,6 +457,7 @@ class StreamLogWriter:
             incarnation: Of the writer; must exceed that of every earlier one.
             first_id: For an empty log, the id of its first tuple; otherwise the log says.
             segment_bytes: Size at which the next segment begins.
+            segment_s: Age at which it does, if it holds anything; None: whatever its age.
             is_lasting: Whether what a segment holds is made durable when the next one begins.
             narrows: Whether columns are kept as offsets where that is shorter.
             tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
@@ -468,6 +475,8 @@ class StreamLogWriter:
         self._stream = stream
         self._incarnation = Incarnation(incarnation)
         self._segment_bytes = segment_bytes
+        self._segment_s = segment_s
+        self._begun_s, self._begun_id = 0.0, 0  # the segment, and its first id
         self._is_lasting = is_lasting
         self._narrows = narrows
         self.boundary_us = BEGINNING_US
@@ -553,6 +562,7 @@ class StreamLogWriter:
             except OSError as error:
                 raise self._no_room(error) from error
             self._size = len(header)
+            self._begun_s, self._begun_id = time.monotonic(), self.next_id
             self._synced_bytes = 0
         if self._is_lasting:
             sync_path(self._folder)
@@ -574,6 +584,10 @@ class StreamLogWriter:
         self.next_id += batch.num_rows
 
     def _is_segment_full(self) -> bool:
+        if self.next_id == self._begun_id:
+            return False
+        if self._segment_s is not None and time.monotonic() - self._begun_s > self._segment_s:
+            return self._synced_bytes == self._size or not self._is_lasting
         too_much = self._size - self._segment_bytes
         if too_much <= 0:
             return False

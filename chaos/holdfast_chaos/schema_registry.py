@@ -7,6 +7,7 @@ is as much of the rules as tests need.
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -31,16 +32,21 @@ class SchemaRegistry:
         self.schemas: list[str] = []
         self.subjects: dict[str, list[int]] = {}
         self.asked = 0
+        self._more: dict[str, dict[str, Any]] = {}  # of each text
         self._lock = threading.Lock()
 
-    def register(self, subject: str, text: str) -> tuple[int, dict[str, Any]]:
+    def register(
+        self, subject: str, text: str, kind: str = "AVRO", references: Any = ()
+    ) -> tuple[int, dict[str, Any]]:
         """Status and answer: the id of a schema of a subject, new or not."""
         with self._lock:
             versions = self.subjects.setdefault(subject, [])
-            if versions and not _is_compatible(self.schemas[versions[-1] - 1], text):
+            is_compatible = _is_compatible_message if kind == "PROTOBUF" else _is_compatible
+            if versions and not is_compatible(self.schemas[versions[-1] - 1], text):
                 return 409, {"error_code": 409, "message": "it is incompatible with the last one"}
             if text not in self.schemas:
                 self.schemas.append(text)
+                self._more[text] = {"schemaType": kind, "references": list(references)}
             number = self.schemas.index(text) + 1
             if number not in versions:
                 versions.append(number)
@@ -51,7 +57,8 @@ class SchemaRegistry:
         self.asked += 1
         match method, parts:
             case "POST", ["subjects", subject, "versions"]:
-                return self.register(subject, body["schema"])
+                kind, references = body.get("schemaType", "AVRO"), body.get("references", ())
+                return self.register(subject, body["schema"], kind, references)
             case "POST", ["subjects", subject]:
                 for version, number in enumerate(self.subjects.get(subject, []), 1):
                     if self.schemas[number - 1] == body["schema"]:
@@ -63,13 +70,36 @@ class SchemaRegistry:
                     return 200, self._version(subject, len(versions))
                 return 404, {"error_code": 40401, "message": "Subject not found"}
             case "GET", ["schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
-                return 200, {"schema": self.schemas[int(number) - 1]}
+                text = self.schemas[int(number) - 1]
+                return 200, {"schema": text, **self._more[text]}
+            case "GET", ["subjects", subject, "versions", version]:
+                return 200, self._version(subject, int(version))
         return 404, {"error_code": 40403, "message": "Schema not found"}
 
     def _version(self, subject: str, version: int) -> dict[str, Any]:
         number = self.subjects[subject][version - 1]
         text = self.schemas[number - 1]
-        return {"subject": subject, "version": version, "id": number, "schema": text}
+        known = {"subject": subject, "version": version, "id": number, "schema": text}
+        return known | self._more[text]
+
+
+def _is_compatible_message(before: str, text: str) -> bool:
+    """Whether the fields of each message that have a number still have their types."""
+    old, new = (_fields(each) for each in (before, text))
+    return all(new.get(number, kind) == kind for number, kind in old.items())
+
+
+def _fields(text: str) -> dict[tuple[str, int], tuple[int, str]]:
+    """By message and number."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    file = FileDescriptorProto()
+    file.ParseFromString(base64.standard_b64decode(text))
+    return {
+        (message.name, field.number): (field.type, field.type_name)
+        for message in file.message_type
+        for field in message.field
+    }
 
 
 def _is_compatible(before: str, text: str) -> bool:

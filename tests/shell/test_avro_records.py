@@ -190,7 +190,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
         source()
     with pytest.raises(DataflowError, match="the registry's settings"):
         source(registry={"url": "http://localhost:1", "no.such": "x"})
-    with pytest.raises(DataflowError, match="is of format 'avro'"):
+    with pytest.raises(DataflowError, match="is of avro and protobuf"):
         source(format="json", registry="http://localhost:1", schema=COLUMNS)
     sink: dict[str, Any] = {
         "servers": "localhost:1",

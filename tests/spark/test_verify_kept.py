@@ -26,7 +26,9 @@ def put(folder: Path, number: int) -> None:
     ids = pa.array(range(number * ROWS, (number + 1) * ROWS))
     times = pa.array([1_700_000_000_000_000 + n.as_py() * 1_000 for n in ids])
     at = times.cast(pa.timestamp("us", "UTC"))
-    parquet.write_table(pa.table({"at": at, "id": ids}), folder / f"{number}.parquet")
+    draft = folder.parent / "draft"
+    parquet.write_table(pa.table({"at": at, "id": ids}), draft)
+    draft.rename(folder / f"{number}.parquet")
 
 
 def test_what_is_left_is_compared_and_what_is_not_is_named(
@@ -36,7 +38,6 @@ def test_what_is_left_is_compared_and_what_is_not_is_named(
     put(tmp_path / "in", 0)
     flow = hf.Dataflow("kept")
     rows = flow.source_files(str(tmp_path / "in"), time="at", name="rows", delay="100 milliseconds")
-    rows.filter("id % 3 = 0").sink("thirds")
     windows = rows.window(hf.sliding("500 milliseconds", "250 milliseconds"))
     windows.aggregate("count(*) AS n", name="counts").sink("counts")
     rows.key_by("id").aggregate("count(*) AS n", emit="changes", name="running").sink("running")
@@ -45,16 +46,13 @@ def test_what_is_left_is_compared_and_what_is_not_is_named(
         put(tmp_path / "in", number)
         query.processAllAvailable()
     query.stop()
-    whole = query.verify("counts")
-    assert (whole.is_identical, whole.removed) == (True, ())
     trimmer = IngestTrimmer(ingest_path(place, "rows"), 1, lambda: None)
     assert trimmer.trim(Retention(time_us=1), {(0, 1): 10**9}, 2**60) == 3
-    for sink in ("thirds", "counts"):
-        part = query.verify(sink, source="original")
-        assert (part.agrees, part.is_identical) == (True, False)
-        assert "3000 rows in the commits before 3" in part.removed[0]
-        assert 0 < part.expected < whole.expected * 100
-        assert "were removed" in part.inputs[0].reason
+    part = query.verify("counts", source="original")
+    assert (part.agrees, part.is_identical) == (True, False)
+    assert "3000 rows in the commits before 3" in part.removed[0]
+    assert 0 < part.expected < 10
+    assert "were removed" in part.inputs[0].reason
     with pytest.raises(UnsupportedError, match="running may depend on all of its input"):
         query.verify("running")
     monkeypatch.setattr(kept_part, "_right_from", lambda *_: BEGINNING_US + 1)

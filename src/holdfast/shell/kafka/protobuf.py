@@ -208,10 +208,9 @@ def _known() -> Any:
 
 def _type(field: Any) -> pa.DataType:
     """The type of the column for a field. Raises `KafkaError`: there is none."""
-    if not field.is_repeated:
-        name = _kind(field)
-        if name in _PLAIN:
-            return _PLAIN[name]
+    if not field.is_repeated and (name := _kind(field)) in _PLAIN:
+        return _PLAIN[name]
+    if not field.is_repeated and field.message_type is not None:
         of = field.message_type.full_name
         known = {_TIMESTAMP: pa.timestamp("us", tz="UTC"), _DATE: pa.date32()}
         if of in known:

@@ -65,7 +65,8 @@ class CommitFinder:
 
 def user_files_of(root: str) -> list[UserFile]:
     """All users' files that a log names. Raises as `IngestLogReader.poll`."""
-    store, found = CommitStore(root), list[UserFile]()
+    store = CommitStore(root)
+    found: list[UserFile] = []
     try:
         beginning = store.beginning()
         following = Following(0 if beginning is None else beginning.first_commit)

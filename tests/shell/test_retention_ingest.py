@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.queues.recording import IngestFile
 from holdfast.core.queues.retention import FOR_EVER, Retention
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
-from holdfast.shell.spark.data_source import HoldfastSource
+from holdfast.shell.spark.data_source import LogSource
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.commit_counting import CommitCounter, first_id_of
 from holdfast.shell.storage.errors import JournalSuperseded, StorageError, TuplesRemoved
@@ -265,7 +265,7 @@ def ids(batches: Iterator[pa.RecordBatch]) -> list[int]:
 def test_spark_begins_where_the_log_does_and_late_positions_are_refused(tmp_path: Path) -> None:
     root = str(tmp_path)
     recording(root, 4)
-    source = HoldfastSource(options(root))
+    source = LogSource(options(root))
     follower = source.streamReader(source.schema())
     early = follower.initialOffset()
     trimmed(root, 8, partitions=1)
@@ -276,14 +276,14 @@ def test_spark_begins_where_the_log_does_and_late_positions_are_refused(tmp_path
     (part,) = batch.partitions()
     found = ids(batch.read(part))
     assert found[0] == begins
-    again = HoldfastSource(options(root)).streamReader(source.schema())
+    again = LogSource(options(root)).streamReader(source.schema())
     assert again.initialOffset() == {"0": begins}
     latest: Mapping[str, int] = again.latestOffset()
     assert latest == {"0": found[-1] + 1}
     assert [n for p in again.partitions({"0": begins}, latest) for n in ids(again.read(p))] == found
     with pytest.raises(TuplesRemoved):
         [n for p in again.partitions(early, latest) for n in ids(again.read(p))]
-    three = HoldfastSource(options(root, partitions="3"))
+    three = LogSource(options(root, partitions="3"))
     with pytest.raises(StorageError, match="ids go on for 1 partitions alone, not for 3"):
         three.reader(three.schema()).partitions()
 

@@ -58,6 +58,7 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
             "metrics",
             "kafka",
             "avro",
+            "protobuf",
             "delta",
             "otel",
             "view",

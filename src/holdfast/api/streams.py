@@ -430,8 +430,8 @@ class Stream:
             name: The sink's name.
             servers: The brokers, `host:port`, separated by commas.
             topic: The topic, which exists.
-            format: `json`, an object of all columns; `avro`, the same as a record, with `registry`;
-                `string` or `bytes`: the column `value`.
+            format: `json`, an object of all columns; `avro` or `protobuf`, the same as a record,
+                with `registry`; `string` or `bytes`: the column `value`.
             key: The column, or columns, of the record's key.
             exactly_once: Write in transactions; otherwise results are there as soon as they are
                 made, and a failure may write some of them again.
@@ -440,7 +440,7 @@ class Stream:
             transactional_id: Prefix of the transactional ids and groups, where brokers allow only
                 some; unique in the Kafka cluster. By default one is made up for the location.
             options: More settings of librdkafka, e.g. for TLS and SASL.
-            registry: The schema registry of `avro`; as of `Dataflow.source_kafka`.
+            registry: The schema registry of those; as of `Dataflow.source_kafka`.
             tentative: A topic for tentative results, and for what makes them void, of a unit that
                 is `Replicated`; `topic` gets stable ones alone.
         """

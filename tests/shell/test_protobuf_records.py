@@ -27,7 +27,8 @@ from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.decoding import Decoder, Records, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
-from holdfast.shell.kafka.registry import Registry, registry_of
+from holdfast.shell.kafka.protobuf import registry_for
+from holdfast.shell.kafka.registry import Registry
 from holdfast_chaos.schema_registry import SchemaRegistry, schema_registry
 
 AT = pa.timestamp("us", tz="UTC")
@@ -41,7 +42,7 @@ Fields = dict[str, tuple[int, str]]
 @pytest.fixture
 def running() -> Iterator[tuple[SchemaRegistry, Registry]]:
     with schema_registry() as (known, url):
-        yield known, registry_of(url, "protobuf")
+        yield known, registry_for("protobuf", url)
 
 
 def described(fields: Fields, syntax: str = "proto3") -> FileDescriptorProto:
@@ -167,8 +168,8 @@ def test_what_is_no_record_of_a_known_schema_is_a_dead_letter(
 
 def test_a_registry_that_is_away_makes_no_record_bad() -> None:
     with schema_registry() as (_, url):
-        registry = registry_of({"url": url, "max.retries": 0}, "protobuf")
-        good = value(registry_of(url, "protobuf"), FIELDS, id=1, name="a", at=MOMENT)
+        registry = registry_for("protobuf", {"url": url, "max.retries": 0})
+        good = value(registry_for("protobuf", url), FIELDS, id=1, name="a", at=MOMENT)
     with pytest.raises(KafkaError, match="does not give a schema"):
         decoder(registry, has_dead_letters=True).decode(records(good), 0)
 

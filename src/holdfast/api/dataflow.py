@@ -301,8 +301,7 @@ class Dataflow(Graph):
             servers: The brokers, `host:port`, separated by commas.
             topic: The topic; records of open and aborted transactions are not read.
             name: The source's name, by default the topic's; also its unit's.
-            format: `json` or `arrow`, with `schema`; `avro` or `protobuf`, with `registry`;
-                `string`; `bytes`.
+            format: `json`, `arrow` (`schema`); `avro`, `protobuf` (`registry`); `string`; `bytes`.
             schema: Spark's, DDL text or Arrow's; by default the newest in the registry.
             time: The timestamp column with the event time; by default Kafka's timestamp.
             delay: How far tuples of a partition may be out of order; older ones are late.

@@ -25,8 +25,9 @@ from holdfast.shell.kafka.client import (
 from holdfast.shell.kafka.decoding import ERROR, OFFSET, PARTITION, Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
 from holdfast.shell.kafka.ingest import TopicReading, too_few
+from holdfast.shell.kafka.protobuf import registry_for
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
-from holdfast.shell.kafka.registry import Registry, registry_of
+from holdfast.shell.kafka.registry import Registry
 from holdfast.shell.kafka.sink import KafkaSinkSpec
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def kafka_source(
 def _registry(format: str, given: str | Mapping[str, Any] | None) -> Registry | None:
     """The schema registry of a format that has one. Raises `KafkaError`."""
     if format in REGISTERED:
-        return registry_of(given, format)
+        return registry_for(format, given)
     if given is not None:
         raise KafkaError(f"registry=... is of {' and '.join(REGISTERED)}, not of {format!r}")
     return None

@@ -217,7 +217,6 @@ class ProgressMaker:
             for source, streams in self._sources.items()
         ]
         self._reports += 1
-        reports = heard.reports.values()
         return Progress(
             {
                 **self._who,
@@ -231,7 +230,7 @@ class ProgressMaker:
                 "lateRows": rows.late(),
                 "refusedFrames": sum(counts["frames"] for counts in heard.refused.values()),
                 "refusedHandshakes": sum(counts["handshakes"] for counts in heard.refused.values()),
-                "latencyMs": latency_of(reports).summary(),
+                "latencyMs": latency_of(heard.reports.values()).summary(),
                 "eventTime": _event_time(heard, self._plan),
                 "heldUp": [_held_up(holder) for holder in heard.held_up],
                 "stateOperators": _state_operators(self._units, heard),
@@ -332,7 +331,7 @@ def _unit(
         "numOutputRows": _sum(heard, nodes, lambda f: f.counted.output_tuples),
         "inputRowsPerSecond": rows_in_per_s,
         "outputRowsPerSecond": rows_out_per_s,
-        "latencyMs": latency_of(reports).summary(),
+        "latencyMs": latency_of(heard.reports.values()).summary(),
         "tupleCostUs": max((r.figures.measured.tuple_cost_us for r in reports), default=0.0),
         "backlog": {
             "sourceRows": _backlog(sources, heard) if sources else 0,

@@ -198,7 +198,7 @@ class Retaining:
                 trimmer.close()
 
     def look(self) -> None:
-        """Remove what may go now. Raises `JournalSuperseded`; other errors cost a round."""
+        """Remove what may go now. Raises `JournalSuperseded`; other errors are only told."""
         now_us = time.time_ns() // 1000
         said: dict[str, dict[str, Any]] = {}
         for name, trimmer in self._inputs.items():

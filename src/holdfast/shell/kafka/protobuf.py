@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -22,7 +22,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.shell.kafka.client import KafkaError
-from holdfast.shell.kafka.registry import NOT_FOUND, NoRecord, Registry, client, is_transport
+from holdfast.shell.kafka.registry import (
+    NOT_FOUND,
+    NoRecord,
+    Registry,
+    client,
+    is_transport,
+    registry_of,
+)
 
 _MAIN: Final = "holdfast/row.proto"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -120,6 +127,11 @@ class ProtobufRegistry(Registry):
                 if getattr(error, "http_status_code", None) is None and not is_transport(error):
                     raise
                 raise self.away(error, f"a schema for {topic}") from None
+
+
+def registry_for(format: str, given: str | Mapping[str, Any] | None) -> Registry:
+    """The registry of values in one of registry.py's `FORMATS`; raises as `registry_of`."""
+    return registry_of(given, format, ProtobufRegistry if format == "protobuf" else Registry)
 
 
 def _unframed(value: bytes) -> tuple[tuple[int, tuple[int, ...]], bytes]:

@@ -129,8 +129,10 @@ class Registry:
         return KafkaError(f"the schema registry at {self.url} does not give {what}: {error!r}")
 
 
-def registry_of(given: str | Mapping[str, Any] | None, format: str = "avro") -> Registry:
-    """The registry that an argument names, of `FORMATS`.
+def registry_of(
+    given: str | Mapping[str, Any] | None, format: str = "avro", kind: type[Registry] = Registry
+) -> Registry:
+    """The registry that an argument names, of values in one of `FORMATS`.
 
     Raises:
         KafkaError: It names none, or the client is not there or refuses the settings.
@@ -138,9 +140,6 @@ def registry_of(given: str | Mapping[str, Any] | None, format: str = "avro") -> 
     settings = {"url": given} if isinstance(given, str) else dict(given or {})
     if not settings.get("url"):
         raise KafkaError(f"format={format!r} needs registry='http://host:8081', or its settings")
-    kind: type[Registry] = Registry
-    if format == "protobuf":
-        from holdfast.shell.kafka.protobuf import ProtobufRegistry as kind
     registry = kind(tuple(sorted(settings.items())))
     try:
         client(registry.settings)

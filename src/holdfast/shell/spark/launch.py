@@ -94,6 +94,7 @@ class Cluster:
         self._refused_words = 0
         self._reached_at = self.route(self._bind())
         self._journal = journal
+        self.require_lead = journal.require_newest
         self._machine = Coordinator(
             spec.plans,
             epoch=self._journal.epoch,
@@ -165,10 +166,6 @@ class Cluster:
     def epoch(self) -> int:
         """Counts the lives of the coordinator at this location."""
         return self._machine.epoch
-
-    def require_lead(self) -> None:
-        """Raise `JournalSuperseded` when another driver leads. From any thread."""
-        self._journal.require_newest()
 
     def states(self) -> dict[NodeId, str]:
         """The state of every node's primary."""

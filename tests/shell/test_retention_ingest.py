@@ -151,6 +151,15 @@ def test_the_user_says_how_much_is_kept(tmp_path: Path) -> None:
     assert trimmer.trim(NOTHING_KEPT, {(0, 1): 0}, LATER_US) == 0, "a restart needs all of it"
 
 
+def test_a_batch_whose_commit_was_removed_is_refused_by_name(tmp_path: Path) -> None:
+    """As when a query's own checkpoints are gone, and it numbers its batches from 0 again."""
+    root = str(tmp_path)
+    recording(root, 3)
+    assert trimmed(root, 10**6)
+    with pytest.raises(StorageError, match="batch 0 was recorded and removed before"):
+        ingest_log.commit(root, 0, [], by="q", origin="other")
+
+
 class Crash(Exception):
     """The driver dies."""
 

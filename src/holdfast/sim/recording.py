@@ -8,8 +8,9 @@ log, which is exclusive, and after which a streaming query repeats the batch it 
 
 A run draws what is recorded: a bounded DataFrame, in every life once more; a streaming one, whose
 later lives read what has come since; batch writes side by side, one of which ends the log. Things
-are removed that nobody may remove: the query's own checkpoints, or a commit. Then the faults end,
-and a last life has its time.
+are removed that nobody may remove: the query's own checkpoints, or a commit. In one run of four,
+drivers whose lives overlap trim the log behind all readers (core/queues/beginning), and die between
+a mark and what it lets go. Then the faults end, and a last life has its time.
 
 The invariants, by name:
 
@@ -20,6 +21,7 @@ The invariants, by name:
     R-SAME  all readers take the same commits in the same order
     R-END   readers see the end of what has ended, and of nothing else
     R-NAME  nobody is refused without a reason
+    R-KEPT  a beginning says what the commits before it held, and no commit behind it is gone
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ from typing import Final, TypeAlias, TypeVar
 
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.queues import recording as r
+from holdfast.core.queues.beginning import KEPT_COMMITS, Account, Beginning, nothing_removed
 from holdfast.core.queues.recording import Commit, Following, IngestFile, Recording, Refusal
+from holdfast.core.wire.beginnings import beginning_from, encode_beginning
 from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.core.wire.sealed_json import decode_sealed
 from holdfast.sim.scheduler import Scheduler
 
 KINDS: Final = ("bounded", "stream", "appends")
@@ -101,6 +106,11 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
+class _Delete:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class _List:
     folder: str
 
@@ -111,7 +121,7 @@ class _Wait:
 
 
 _T = TypeVar("_T")
-_Operation: TypeAlias = _Put | _Read | _List | _Wait
+_Operation: TypeAlias = _Put | _Read | _Delete | _List | _Wait
 _Part: TypeAlias = Generator[_Operation, object, _T]
 _Life: TypeAlias = Generator[_Operation, object, None]
 
@@ -131,6 +141,7 @@ class _Reading:
     """What one reader has taken."""
 
     commits: list[Commit] = field(default_factory=list)
+    first: int = 0
     following: Following = field(default_factory=Following)
     refusal: Refusal | None = None
 
@@ -149,7 +160,10 @@ class _Simulation:
         self.refusals: list[Refusal] = []
         self.readings: list[_Reading] = []
         self.recorders: list[_Process] = []
+        self.trimmers: list[_Process] = []
         self.has_removed = False
+        self.begins = 0  # the newest mark
+        self.let_go: list[int] = []  # rows of the commits before it
         self.is_removing = False  # All is dead, and what was under way is yet to arrive.
         self.is_calm = False
         self.has_end = False  # Somebody was told that the log has ended, or that his end counts.
@@ -220,6 +234,11 @@ class _Simulation:
             case _Read(name):
                 found = self.objects.get(name)
                 return None if found is None else found[1]
+            case _Delete(name):
+                self.objects.pop(name, None)
+                return None
+            case _List("begin"):
+                return sorted(name for name in self.objects if name.startswith("begin/"))
             case _List(folder):
                 since_us = now_us - (self.draw("stale", 0, _STALE_US) if not self.is_calm else 0)
                 found_in = (n for n, (at_us, _) in self.objects.items() if at_us <= since_us)
@@ -249,6 +268,10 @@ class _Simulation:
             case r.PutCommit(number, commit):
                 is_new = yield _Put(_commit_name(number), encode_commit(commit))
                 return r.CommitPut(number) if is_new else r.CommitTaken(number)
+            case r.FindBeginning():
+                marks = yield _List("begin")
+                assert isinstance(marks, list)
+                return r.BeginningFound(max(map(_number, marks), default=0))
             case r.ListCommits():
                 listed = yield _List("commits")
                 assert isinstance(listed, list)
@@ -349,10 +372,62 @@ class _Simulation:
         if (yield from self.record(self.commit_of("batch", rows, ends=ends), None)):
             self.due.update(rows)
 
+    # -- trimming -------------------------------------------------------------------------------
+
+    def trimming_life(self) -> _Life:
+        """Let go of what all readers have taken, as shell/storage/ingest_trimming.py does."""
+        while not self.is_calm:
+            yield _Wait(self.draw("trim", 10_000, 400_000))
+            beginning = yield from self._beginning()
+            listed = yield _List("commits")
+            assert isinstance(listed, list)
+            newest = max((_number(name) for name in listed), default=r.NO_COMMIT)
+            account, before = Account(0, None, beginning), beginning.first_commit
+            while account.beginning.first_commit < min(self._taken(), newest + 1 - KEPT_COMMITS):
+                found = yield _Read(_commit_name(account.beginning.first_commit))
+                commit = _decoded(found)
+                if commit is None:
+                    break  # Another one has deleted it.
+                account.beginning = account.next_after(commit, {})
+            first = account.beginning.first_commit
+            if first > before:
+                self.events["trimmed"] += 1
+                yield _Put(f"begin/{first:020d}.json", encode_beginning(account.beginning))
+                for name in [n for n in listed if _number(n) < first]:
+                    yield _Delete(name)
+
+    def _taken(self) -> int:
+        """What all readers have behind them; a removed commit keeps them where they are."""
+        return min(reading.first + len(reading.commits) for reading in self.readings)
+
+    def _beginning(self) -> _Part[Beginning]:
+        marks = yield _List("begin")
+        assert isinstance(marks, list)
+        if not marks:
+            return nothing_removed([1])
+        found = yield _Read(marks[-1])
+        assert isinstance(found, bytes)
+        value = decode_sealed(found)
+        assert not isinstance(value, CorruptRecord), value
+        beginning = beginning_from(value)
+        if beginning.first_commit > self.begins:
+            self.begins = beginning.first_commit
+            known = self.readings[0]
+            before = known.commits[: self.begins - known.first]
+            self.let_go = [row for c in before for f in c.files for row in self.files[f.name]]
+        if beginning.first_commit == self.begins and (
+            beginning.shares[1][0].next_id != len(self.let_go)
+        ):
+            raise Violated("R-KEPT", f"{beginning} is of {self.let_go}")
+        return beginning
+
     # -- readers --------------------------------------------------------------------------------
 
     def reader_life(self, reading: _Reading) -> _Life:
         yield _Wait(self.draw("reader", 0, 1_000_000))
+        if self.is_calm:
+            reading.first = (yield from self._beginning()).first_commit
+            reading.following = Following(reading.first)
         while not reading.following.ended:
             try:
                 taken = yield from self.run_machine(reading.following)
@@ -374,7 +449,13 @@ class _Simulation:
         if doubled or not set(rows) <= set(self.given):
             raise Violated("R-ONCE", f"rows {doubled} came twice, or were never given")
         for other in self.readings:
-            for mine, theirs in zip(reading.commits, other.commits, strict=False):
+            mine_from, theirs_from = reading.first, other.first
+            begin = max(mine_from, theirs_from)
+            for mine, theirs in zip(
+                reading.commits[begin - mine_from :],
+                other.commits[begin - theirs_from :],
+                strict=False,
+            ):
                 if mine != theirs:
                     raise Violated("R-SAME", f"{mine} and {theirs}")
 
@@ -388,6 +469,9 @@ class _Simulation:
         for _ in range(_READERS):
             self.readings.append(_Reading())
             self.start("reader", self.reader_life(self.readings[-1]))
+        if self.draw("trims", 0, 3) == 0:
+            for _ in range(2):
+                self.trimmers.append(self.start("trimmer", self.trimming_life()))
         for _ in range(self.draw("strikes", 0, 6)):
             self.scheduler.after(self.draw("when", 0, _FAULTS_END_US), self._strike)
         self.scheduler.after(_FAULTS_END_US, self._calm)
@@ -424,6 +508,11 @@ class _Simulation:
     def _strike(self) -> None:
         """The newest life is killed or paused, and another begins; or something is removed."""
         newest = self.recorders[-1]
+        if self.trimmers and self.draw("whose", 0, 1):
+            self.events["trimmer killed"] += 1
+            self.trimmers.pop(0).is_dead = True
+            self.trimmers.append(self.start("trimmer", self.trimming_life()))
+            return
         chance = self.draw("strike", 0, 99)
         if chance < 10 and self.kind == "stream" and not self.has_removed:
             self.has_removed = self.is_removing = True
@@ -466,12 +555,15 @@ class _Simulation:
 
     def _has_reason(self) -> bool:
         reasons = {Refusal.ENDED} if self.kind == "appends" else set()
+        if self.begins:  # Of a life that stood still, before the batch that it would write again.
+            reasons |= {Refusal.MISSING, Refusal.FOREIGN}
         if self.has_removed:
             reasons |= {Refusal.MISSING, Refusal.FOREIGN}
         return set(self.refusals) <= reasons
 
     def _judge_reading(self, reading: _Reading) -> None:
-        missing = sorted(self.due - set(self.rows_of(reading)))
+        let_go = self.let_go if reading.first else ()
+        missing = sorted(self.due - set(self.rows_of(reading)) - set(let_go))
         is_excused = self.has_removed and (reading.refusal is not None or bool(self.refusals))
         if missing and not is_excused:
             raise Violated("R-ALL", f"rows {missing} never came, and nobody was told")

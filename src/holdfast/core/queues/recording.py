@@ -145,6 +145,17 @@ class CommitPut(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class BeginningFound(Stimulus):
+    """Where the log begins now.
+
+    Attributes:
+        first: The first commit that is kept; see beginning.py.
+    """
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommitTaken(Stimulus):
     """There is a commit of this number already; perhaps it is ours."""
 
@@ -172,6 +183,11 @@ class PutCommit(Effect):
 
     number: int
     commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class FindBeginning(Effect):
+    """Answered by `BeginningFound`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +244,10 @@ class Recording:
                 return self._look_before()
             case CommitRead(number, commit):
                 return self._on_taken(commit) if number == self._put else self._on_before(commit)
-            case CommitPut(number):
-                return [Counted(number, is_ours=True)]
+            case CommitPut():
+                return [FindBeginning()]
+            case BeginningFound(first):
+                return self._on_beginning(first)
             case CommitTaken(number):
                 return [ReadCommit(number)]
         raise AssertionError(stimulus)
@@ -251,12 +269,24 @@ class Recording:
         self._put = self._before + 1
         return [PutCommit(self._put, self._commit)]
 
+    def _on_beginning(self, first: int) -> list[Effect]:
+        """Ours is there. Whether it counts, is looked at afterwards.
+
+        1. A query's own checkpoints are removed, or it stands still for long. 2. The commit of its
+        number is removed, as it is not kept any more. 3. Ours takes the name, and nobody reads it.
+        The mark was there before what it lets go was deleted.
+        """
+        return [_removed(self._put, first)] if self._put < first else self._counted()
+
+    def _counted(self) -> list[Effect]:
+        return [Counted(self._put, is_ours=True)]
+
     def _on_taken(self, found: Commit | None) -> list[Effect]:
         """There is a commit of the number that ours was to get."""
         if found is None:
             return [_missing(self._put)]
         if found == self._commit:
-            return [Counted(self._put, is_ours=True)]
+            return [FindBeginning()]
         if self._is_foreign(found):
             return [self._foreign(self._put, found)]
         if self._number is not None:
@@ -334,6 +364,15 @@ def _otherwise(number: int) -> Refuse:
         f"batch {number} was recorded from other offsets: another driver records here, or the "
         "streaming query's own checkpoints were removed; stop the other one, and begin again in a "
         "new checkpointLocation",
+    )
+
+
+def _removed(number: int, first: int) -> Refuse:
+    return Refuse(
+        Refusal.FOREIGN,
+        f"batch {number} was recorded and removed before: the log begins at commit {first}. The "
+        "streaming query's own checkpoints were removed, or another driver records here; stop the "
+        "other one, and begin again in a new checkpointLocation",
     )
 
 

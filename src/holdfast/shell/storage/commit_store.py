@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.queues.recording import (
     NO_COMMIT,
+    BeginningFound,
     Commit,
     CommitPut,
     CommitRead,
@@ -14,6 +15,7 @@ from holdfast.core.queues.recording import (
     CommitTaken,
     CommitWanted,
     Counted,
+    FindBeginning,
     Following,
     ListCommits,
     PutCommit,
@@ -122,6 +124,9 @@ class CommitStore:
                 return CommitRead(number, self._read(number))
             case PutCommit(number, commit):
                 return self._put(number, encode_commit(commit))
+            case FindBeginning():
+                beginning = self.beginning()
+                return BeginningFound(0 if beginning is None else beginning.first_commit)
             case ListCommits():
                 return CommitsListed(self.newest())
             case Refuse(refusal, text):

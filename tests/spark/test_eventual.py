@@ -69,10 +69,11 @@ def test_killed_again_and_again_its_windows_hold_what_they_should(
 ) -> None:
     tap = Tap(tmp_path / "tap", FEW)
     folder = tmp_path / "q"
+    location = f"local://{folder}" if store == "URL" else str(folder)
     chunks = hf.EmbeddedStore(copies=2, data_nodes=2) if store == "chunks" else None
     query = bids(tap, windows).start(
         spark,
-        checkpointLocation=f"local://{folder}" if store == "URL" else str(folder),
+        checkpointLocation=location,
         protection=replace(OFTEN, store=chunks),
         parallelism=parallelism,
     )
@@ -85,7 +86,7 @@ def test_killed_again_and_again_its_windows_hold_what_they_should(
     assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert {r["node"] for r in query.recoveries} <= {f"counts[{i}]" for i in range(parallelism)}
-    (found, *_) = eventual_checkpoints(str(folder))
+    (found, *_) = eventual_checkpoints(location)
     assert (folder / "footprints" / "counts[0]").is_dir() == (store != "chunks")
     assert ("EmbeddedStore" in found.problem) == (store == "chunks")
 

@@ -354,6 +354,22 @@ def test_from_every_record_on_the_state_is_that_of_its_pass():
             assert sorted_rows(other.operator) == state
 
 
+def test_where_all_rows_count_a_replay_looks_at_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = InSegments(10_000, 10_000)
+    given, log = drawn(random.Random(7), 1), Log()
+    life = Life(kind, given, log, None, NEVER)
+    life.run(random.Random(8), len(given.rows) - 8, checks=False)
+    life.note()
+    other = Life(kind, given, log, life.points[-1], NEVER)
+
+    def looked_at(*_: object) -> None:
+        raise AssertionError("it has only a tail")
+
+    monkeypatch.setattr(footprinted_aggregate.FootprintedAggregate, "_floors_of", looked_at)
+    other.replay(random.Random(9), life.points[-1])
+    assert sorted_rows(other.operator) == sorted_rows(life.operator)
+
+
 def sorted_rows(operator: Operator) -> list[tuple]:
     table = operator.state_rows()
     return sorted(tuple(map(str, row.values())) for row in table.to_pylist())

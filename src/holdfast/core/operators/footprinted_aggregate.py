@@ -95,6 +95,12 @@ class _Floors:
     held: int
     tail: int = NO_ID
 
+    @property
+    def newest(self) -> int:
+        """From here on all groups take rows: without a tail there are none but those held."""
+        tail = [] if self.tail == NO_ID else [self.tail]
+        return int(np.concatenate([self.cuts, np.array(tail, dtype=np.int64)]).max())
+
 
 class FootprintedAggregate(WindowAggregate, Footprinted):
     """Aggregates per window and group, whose groups are written some at a time.
@@ -375,8 +381,11 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if self._floors is None:
             return super()._update(rows, low)
         places = places_of(self._low, rows.time_us, rows.order)
-        columns = self._groups.evaluate(rows.batch)
         none = np.full(len(low), NO_ID, dtype=np.int64)
+        found = [self._floors.get(start) for start, _ in self._spec.assign(rows.time_us)]
+        if all(floors is not None and floors.newest <= places[0] for floors in found):
+            return super()._update(rows, none)  # No group has to be looked at.
+        columns = self._groups.evaluate(rows.batch)
         for start, numbers in self._spec.assign(rows.time_us):
             floors = self._floors.get(start)
             if floors is None:

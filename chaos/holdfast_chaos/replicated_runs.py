@@ -188,6 +188,7 @@ def start(spark: SparkSession, run: ReplicatedRun, flow: hf.Dataflow, location: 
     options = {"spark.holdfast.failuresMax": "1000"}
     if run.queue_tuples:
         options["spark.holdfast.inputQueueTuples"] = str(run.queue_tuples)
+        options["spark.holdfast.passTuples"] = str(run.queue_tuples)
     protection = hf.Replicated(**run.protection)
     return flow.start(spark, checkpointLocation=location, protection=protection, options=options)
 

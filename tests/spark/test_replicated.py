@@ -179,7 +179,11 @@ def test_beyond_its_bound_a_unit_drops_what_it_names_and_nothing_else(
         spark,
         checkpointLocation=str(tmp_path / "q"),
         protection=hf.Replicated(delay="300 milliseconds", buffer="drop"),
-        options={"spark.holdfast.inputQueueTuples": "20", "spark.holdfast.keepAliveMisses": "100"},
+        options={
+            "spark.holdfast.inputQueueTuples": "20",
+            "spark.holdfast.passTuples": "20",
+            "spark.holdfast.keepAliveMisses": "100",
+        },
     )
     try:
         wait(query, lambda: written(query) == 4)

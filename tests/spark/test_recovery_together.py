@@ -11,7 +11,12 @@ from pyspark.sql import SparkSession
 from test_protocol import EVENTS, RATE, wait_for
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.protections import Coordinated, Protection, Uncoordinated
+from holdfast.api.protections import (
+    CommunicationInduced,
+    Coordinated,
+    Protection,
+    Uncoordinated,
+)
 from holdfast.api.windows import tumbling
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
@@ -49,13 +54,19 @@ def stored(query: Query, node: str) -> int:
 
 
 ROUNDS = Coordinated(interval="100 milliseconds")
+INDEXED, LAZY = (
+    CommunicationInduced(
+        interval="100 milliseconds", jitter="50 milliseconds", algorithm=algorithm, scope="all"
+    )
+    for algorithm in ("bcs", "lazy-fi")
+)
 
 
 @pytest.mark.parametrize(
     ("protection", "killed"),
     [
-        (OFTEN, ("union[0]",)),
-        (OFTEN, ("counts[1]",)),
+        (INDEXED, ("union[0]",)),
+        (LAZY, ("counts[1]",)),
         (OFTEN, ("union[0]", "counts[0]")),
         (ROUNDS, ("union[0]",)),
     ],

@@ -12,7 +12,7 @@ from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
-from holdfast.sim.workload.protections import GO_ON, TINY_MAX, approach_of
+from holdfast.sim.workload.protections import CUTS, GO_ON, TINY_MAX, approach_of
 from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
 from holdfast.sim.world import Conditions, World
 
@@ -26,6 +26,7 @@ _FAULT_SPAN_US = SPAN_US + 200_000
 _ENDLESS_PERCENT = 10
 _LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
+_LOOP_EVERY = 25
 MIXED, RANDOM, LOOP = "mixed", "random", "loop"
 DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, *KNOWN, *BESIDE)
 
@@ -39,7 +40,7 @@ class Run:
         kinds: The kinds of faults that may be drawn.
         keep: Which of the planned faults strike; None: all.
         tuples: Most tuples per source partition; None: all.
-        dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then;
+        dataflow: One of `DATAFLOWS`; mixed is a random one, now and then a loop or a known one;
             those of `ONLY` are random ones of one kind; those of `BESIDE` have worlds of their own.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
@@ -72,14 +73,19 @@ class Run:
     def _workload(self) -> Workload:
         name = self.dataflow
         if name == MIXED:
-            name = KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
-            name = name if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1 else RANDOM
+            name = self._mixed()
         if name == RANDOM or name in ONLY:
             only = None if name == RANDOM else name
             return random_workload(self.seed, self.tuples, self.approach, self.guarantee, only=only)
         if name == LOOP:
             return looped_workload(self.seed, self.tuples, self.approach)
         return known_workload(name, self.seed, self.tuples, self.approach, self.guarantee)
+
+    def _mixed(self) -> str:
+        if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1:
+            return KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
+        may_loop = self.approach in (None, *CUTS) and self.guarantee in (None, "precise")
+        return LOOP if may_loop and self.seed % _LOOP_EVERY == _LOOP_EVERY // 2 else RANDOM
 
     def command(self) -> str:
         """How to see it again."""

@@ -8,6 +8,7 @@ from typing import Any
 from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
+from holdfast.core.haunit.delayed_order import DelayedOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
@@ -26,12 +27,15 @@ from holdfast.core.replication.consistency_manager import (
     Step,
 )
 from holdfast.core.replication.following import Follower
+from holdfast.core.replication.input_delay import _Claims
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
+from holdfast.core.replication.undo_redo import UndoHistory
 from holdfast.sim.faults import SILENCES
-from holdfast.sim.workload.protections import REPLICAS, REPLICATED
+from holdfast.sim.workload.protections import REPLICAS, REPLICATED, UNDO
 
 _SILENCED = ("silence", "kill")
+_PAUSED = (*SILENCES, "driver-pause")
 _SIDE_BY_SIDE = ("silence", "no-boundaries", "kill", "driver-crash", "lost-frames", "leave")
 
 
@@ -210,12 +214,69 @@ def _ask_when_something_comes(original: Any) -> Any:
     return ask_when_due
 
 
+def _let_any_boundary_wait(original: Any) -> Any:
+    """Be there something that it would close or not."""
+    del original
+    return lambda self, closes: None
+
+
+def _wait_from_the_last(original: Any) -> Any:
+    """The timer runs from what came last."""
+
+    def claim(self: _Claims, needs_us: int, now_ms: int) -> None:
+        original(self, needs_us, now_ms)
+        if self._claims:
+            last = self._claims[-1]._replace(since_ms=now_ms)
+            self._claims.clear()
+            self._claims.append(last)
+
+    return claim
+
+
+def _ask_once(original: Any) -> Any:
+    del original
+    return lambda self: []
+
+
+def _replay_what_is_left(original: Any) -> Any:
+    """Though some has been given up."""
+    del original
+    return lambda self, markers: True
+
+
+def _forget_a_pass_too_many(original: Any) -> Any:
+    def trim(self: UndoHistory, markers: Any) -> None:
+        original(self, markers)
+        if len(self._passes) > 1:
+            self.tuples -= self._passes.popleft().tuples
+
+    return trim
+
+
+def _serve_an_old_run(original: Any) -> Any:
+    """What has not been sent of a run that is void goes out with the next one."""
+
+    def undo(self: Suffix) -> Any:
+        unsent = list(self._unsent)
+        run = original(self)
+        self._unsent.extend(unsent)
+        return run
+
+    return undo
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
 
-def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
-    return Mutant(owner, method, bug, kinds=_SILENCED, approach=REPLICATED)
+def _mutant(
+    owner: Any,
+    method: str,
+    bug: Any,
+    approach: str = REPLICATED,
+    kinds: tuple[str, ...] = _SILENCED,
+) -> Mutant:
+    return Mutant(owner, method, bug, kinds=kinds, approach=approach)
 
 
 REPLICATED_MUTANTS = {
@@ -231,7 +292,7 @@ REPLICATED_MUTANTS = {
     "never undoes": _mutant(SOutput, "undo", _never_undo),
     "takes tentative for stable": _mutant(HAInput, "receive", _take_tentative_for_stable),
     "undoes no stream": _mutant(TentativeOutputs, "undo", _undo_no_stream),
-    "grants no credit for a run": _mutant(Suffix, "grant", _grant_no_credit_for_a_run),
+    "grants no credit for a run": _beside(Suffix, "grant", _grant_no_credit_for_a_run, SILENCES),
     "waits for what is stable": _mutant(Follower, "next_step", _wait_for_what_is_stable),
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
     "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
@@ -240,4 +301,12 @@ REPLICATED_MUTANTS = {
     "asks for a turn when something comes": _beside(
         DelayedUnit, "ask_when_due", _ask_when_something_comes, SILENCES
     ),
+    "lets any boundary wait": _mutant(
+        DelayedOrder, "ask_operators", _let_any_boundary_wait, kinds=SILENCES
+    ),
+    "waits from the last": _mutant(_Claims, "claim", _wait_from_the_last, kinds=SILENCES),
+    "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once, _PAUSED),
+    "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left, UNDO),
+    "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many, UNDO),
+    "serves an old run": _mutant(Suffix, "undo", _serve_an_old_run),
 }

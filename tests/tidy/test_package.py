@@ -38,6 +38,7 @@ def test_the_wheel_is_the_package_alone_and_small(built: Path) -> None:
     ends = (".py", "py.typed", ".csv")  # The demo's sample of flights.
     ends += (".html", ".css", ".js", ".svg")  # The view.
     assert all(name.endswith(ends) for name in names if ".dist-info/" not in name)
+    assert not [name for name in names if name.startswith("holdfast/sim/")]
     assert {"holdfast/py.typed", "holdfast/view/assets/index.html"} <= set(names)
 
 

@@ -1,7 +1,7 @@
-"""What a checkout of Holdfast has beside the package: benchmarks, and faults for real.
+"""What a checkout of Holdfast has beside the package: benchmarks, faults, a simulator.
 
-`bench/` and `chaos/` are not in the wheel. Commands that need them are commands of a checkout, and
-say so where there is none.
+`bench/`, `chaos/` and `src/holdfast/sim/` are not in the wheel. Commands that need them are
+commands of a checkout, and say so where there is none.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def simulate(
 
     Exit code 1 when one was violated. Only `--real` needs Java.
     """
-    from holdfast.sim import campaign
+    campaign = checkout.load("holdfast.sim.campaign", for_command="holdfast simulate")
     from holdfast.sim.seeds import Run
 
     _check_names(dataflow, approach, guarantee)

@@ -1,5 +1,6 @@
 """What deploy/ holds is well-formed, and its dataflow can be built."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -91,3 +92,11 @@ def test_the_files_of_the_image_are_enough_to_build_and_run_the_package(tmp_path
     (command,) = (line for line in lines if "warm_up" in line)
     program = command.partition('-c "')[2].partition('"')[0]
     compile(program, "Dockerfile", "exec")
+
+
+def test_the_user_of_the_image_may_write_where_its_kernels_are() -> None:
+    """Numba takes no folder for its cache that it may not write to, and then compiles nothing."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    (user,) = re.findall(r"^USER (\w+)$", text.partition("warm_up")[2], re.MULTILINE)
+    assert "ENV NUMBA_CACHE_DIR=" in text
+    assert f'chown -R {user} "$NUMBA_CACHE_DIR"' in text.partition("warm_up")[2]

@@ -161,6 +161,35 @@ def test_a_paced_log_knows_how_long_it_will_be_quiet(tmp_path: Path) -> None:
     reader.close()
 
 
+def test_a_replay_falls_silent_once_however_late_it_is(tmp_path: Path) -> None:
+    """Its node came up long after the silence was to be over; a replacement is not silent again."""
+    root = str(tmp_path / "rows")
+    ingest_log.prepare(root, META)
+    for second in range(4):
+        commit(root, second * 1_000_000)
+
+    def spec(length_s: float) -> LogSourceSpec:
+        silent_s = (2.0, 2.0 + length_s)
+        started_s = time.time() - 100
+        return LogSourceSpec(root, "ingest", speed=1.0, started_s=started_s, silent_s=silent_s)
+
+    reader = spec(60.0).open()
+    given = [sum(b.count for b in reader.read(0, 10).batches)]
+    rows = reader.read(2, 10)
+    assert given == [2]
+    assert not rows.batches
+    assert 0 < rows.quiet_ms <= 60_001
+    reader.close()
+    replacement = spec(60.0).open()
+    assert sum(b.count for b in replacement.read(2, 10).batches) == 2
+    replacement.close()
+    short = spec(1e-6).open()
+    assert sum(b.count for b in short.read(0, 10).batches) == 2
+    assert not short.read(2, 10).batches
+    assert sum(b.count for b in short.read(2, 10).batches) == 2
+    short.close()
+
+
 def test_a_waker_wakes_once_and_a_late_call_does_no_harm() -> None:
     waker = Waker()
     thread = threading.Thread(target=waker.wake)

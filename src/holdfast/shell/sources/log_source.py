@@ -38,7 +38,8 @@ class LogSourceSpec:
         started_s: Wall-clock time at which a paced log's first tuple is due.
         is_in_records: Whether every tuple comes in the batch in which it was written.
         columns: What anybody reads of users' files; None: all of it.
-        silent_s: Of a paced log: from so many seconds after it started to so many it gives nothing.
+        silent_s: Of a paced log: the tuples that are due between so many seconds after its first
+            one and so many come late, all at once; whenever the node has come to be.
     """
 
     path: str
@@ -196,6 +197,8 @@ class PacedReader:
         self._origin_us: int | None = None
         self._waiting: deque[TupleBatch] = deque()
         self._rows = SourceRows((), BEGINNING_US)
+        self._was_before_silence = False
+        self._silent_until_s: float | None = None
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """See `SourceReader.read`."""
@@ -215,10 +218,29 @@ class PacedReader:
         return SourceRows(batches, boundary_us, self._rows.late_rows, quiet_ms)
 
     def _silent_for_s(self, now_s: float) -> float:
-        """How long it will give nothing; 0: it gives what is due."""
-        begin_s, end_s = self._spec.silent_s or (0.0, 0.0)
-        since_s = now_s - self._spec.started_s
-        return end_s - since_s if begin_s <= since_s < end_s else 0.0
+        """How long it will give nothing; 0: it gives what is due.
+
+        The silence begins when the tuple is due, and all before it were given. So it is as long
+        however late the node was; a replacement that begins behind that place is not silent.
+        """
+        from_us = self._silent_from_us
+        if self._spec.silent_s is None or from_us is None or not self._waiting:
+            return 0.0
+        begin_s, end_s = self._spec.silent_s
+        if int(self._waiting[0].time_us[0]) < from_us:
+            self._was_before_silence = True
+            return 0.0
+        if self._silent_until_s is None:
+            begins_s = max(now_s, self._spec.started_s + begin_s)
+            self._silent_until_s = begins_s + (end_s - begin_s if self._was_before_silence else 0.0)
+        return max(0.0, self._silent_until_s - now_s)
+
+    @property
+    def _silent_from_us(self) -> int | None:
+        """The event time of the first tuple that comes late; None: none does."""
+        if self._spec.silent_s is None:
+            return None
+        return (self._origin_us or 0) + int(self._spec.silent_s[0] * self._speed * 1e6)
 
     def _find_origin(self) -> bool:
         """The event time of the log's first tuple, once there is one."""
@@ -256,7 +278,10 @@ class PacedReader:
     def _due_before_us(self, now_s: float) -> int:
         """Tuples older than this are due."""
         elapsed_us = max(0.0, now_s - self._spec.started_s) * 1e6
-        return (self._origin_us or 0) + int(elapsed_us * self._speed)
+        due_us = (self._origin_us or 0) + int(elapsed_us * self._speed)
+        from_us = self._silent_from_us
+        is_to_come = from_us is not None and self._silent_until_s is None
+        return min(due_us, from_us) if is_to_come and from_us is not None else due_us
 
     def _due_in_ms(self, now_s: float) -> int:
         """How long the first of those that wait has to, at least 1."""

@@ -111,9 +111,9 @@ def _drop_what_was_held(original: Any) -> Any:
         released_before = boundary_us
         held = self._hold
 
-        def hold(stream: int, piece: Any) -> None:
+        def hold(stream: int, *arguments: Any) -> None:
             self._released_before = released_before
-            held(stream, piece)
+            held(stream, *arguments)
 
         self._hold = hold  # type: ignore[method-assign]
 

@@ -209,30 +209,12 @@ def _take_what_a_key_holds_again(_: Any) -> Any:
     return replayed
 
 
-def _count_what_keys_take(original: Any) -> Any:
-    def process(self: FootprintedSessions, inputs: Any, low: Any, boundary_us: int) -> Any:
-        before, is_replaying = self._taken, self._floors is not None
-        output = original(self, inputs, low, boundary_us)
-        if is_replaying:
-            self._taken = before
-        return output
-
-    return process
-
-
 def _have_one_session_of_a_key(original: Any) -> Any:
     def adopt(self: FootprintedSessions, keys: Any, lists: Any, streams: int) -> None:
         last = [sessions[-1:] for sessions in lists.to_pylist()]
         original(self, keys, pa.array(last, lists.type), streams)
 
     return adopt
-
-
-def _leave_ended_sessions_open(_: Any) -> Any:
-    def end_replay(self: FootprintedSessions, boundary_us: int) -> None:
-        self._floors = None
-
-    return end_replay
 
 
 def _mutant(owner: Any, method: str, bug: Any, dataflow: str = "aggregate") -> Mutant:
@@ -286,14 +268,8 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     "takes again what a key's sessions hold": _mutant(
         FootprintedSessions, "_replayed", _take_what_a_key_holds_again
     ),
-    "counts only what keys take in a replay": _mutant(
-        FootprintedSessions, "process", _count_what_keys_take
-    ),
     "has one session of each key": _mutant(
         FootprintedSessions, "_adopt_sessions", _have_one_session_of_a_key
-    ),
-    "leaves sessions open that a replay ends": _mutant(
-        FootprintedSessions, "end_replay", _leave_ended_sessions_open
     ),
     "leaves new groups out of a replay": _mutant(
         FootprintedAggregate, "_floors_of", _leave_a_tail_out

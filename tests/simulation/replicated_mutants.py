@@ -84,9 +84,9 @@ def _stay_where_it_is(original: Any) -> Any:
 
 
 def _forget_what_comes_late(original: Any) -> Any:
-    def hold(self: SUnion, stream: int, piece: Any) -> None:
+    def hold(self: SUnion, stream: int, *arguments: Any) -> None:
         before = len(self._held[stream])
-        original(self, stream, piece)
+        original(self, stream, *arguments)
         if self._kept is not None and len(self._held[stream]) == before:
             self._kept[stream].pop()
 

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from holdfast.cli import checkout
+from holdfast.driver.listeners import queries
 from holdfast.driver.session import session
 from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 
@@ -32,6 +33,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         has_servers = bool(fixtures & {"kafka", "hdfs_jars"}) or item.path.parent.name == "chaos"
         if "spark" in fixtures and not has_servers:
             item.add_marker("session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport]:
+    """Queries that a failed test leaves behind hold slots that all later tests need."""
+    report = yield
+    if report.failed and "spark" in getattr(item, "fixturenames", ()):
+        for query in [*queries.active]:
+            query.stop()
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """An S3 server of its own for a test: moto's, in another process, on the loopback interface."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -35,6 +36,15 @@ def s3_server() -> Iterator[dict[str, str]]:
     finally:
         server.terminate()
         server.wait(20)
+        _forget()
+
+
+def _forget() -> None:
+    """fsspec keeps file systems: the next server of this process would never be asked."""
+    with contextlib.suppress(ImportError):
+        from s3fs import S3FileSystem
+
+        S3FileSystem.clear_instance_cache()
 
 
 def _wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:

@@ -62,7 +62,7 @@ BY_ITS_NAME = {
     "partitions by incarnation": {"I-DET", "I-BND", "I-CUT"},
     "speaks while it replays": {"I-CUT", "I-DET"},
     "never subscribes again": {"I-LIVE"},
-    "heeds boundaries without tuples only at the end": {"I-SOON"},
+    "heeds boundaries without tuples only at the end": {"I-SOON", "I-LIVE"},
     "acknowledges what only the newest needs": {"I-ACK", "I-TRIM"},
     "deletes the older checkpoint": {"I-STORE"},
     "deletes what a point on its way needs": {"I-STORE"},

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -99,10 +100,12 @@ def register(spark: SparkSession, source: type[DataSource] | None = None) -> Non
     """Make `format("holdfast")` known to a session, and let it push filters down.
 
     A session in which Spark has found it by itself (see the package `pyspark_holdfast`) has it
-    already; by default the source knows logs alone.
+    already; by default it is what Spark finds.
     """
+    if source is None:
+        source = import_module("pyspark_holdfast").DefaultSource
     try:
-        spark.dataSource.register(source or LogSource)
+        spark.dataSource.register(source)
     except PySparkException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

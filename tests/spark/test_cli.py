@@ -88,7 +88,7 @@ def test_an_interrupt_ends_all_tasks_and_says_so_in_a_line() -> None:
         _, errors = running.communicate(timeout=100)
     assert running.returncode == 130
     assert "Traceback" not in errors
-    assert errors.strip().splitlines()[-1] == "interrupted; stopping the nodes"
+    assert "interrupted; stopping the nodes" in errors.splitlines()  # Java may complain behind it.
     while left := processes_of(running.pid):
         assert time.monotonic() < deadline + 100, left
         time.sleep(0.1)

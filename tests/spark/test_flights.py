@@ -14,7 +14,7 @@ from holdfast.driver.verification import Verification
 from holdfast.errors import OptionError
 from holdfast.flights.demo import KILLED, Demo, _summary
 from holdfast.flights.load import airlines, flights, weather
-from holdfast.flights.silence import Silence
+from holdfast.flights.silence import Silence, Watch
 
 pytestmark = pytest.mark.slow
 MISSES = "spark.holdfast.keepAliveMisses"
@@ -134,3 +134,18 @@ def test_the_timeline_is_that_of_the_kill_not_of_an_earlier_false_alarm() -> Non
     assert [event["ms"] for event in timeline] == [0, 1, 51, 56, 60]
     assert not _summary(progress | {"recoveries": [early]}, [], 1.0, 100.0)["timeline"]
     assert not _summary(progress | {"recoveries": [late]}, [], 1.0, None)["timeline"]
+
+
+def test_a_unit_whose_node_is_being_replaced_has_corrected_nothing() -> None:
+    watch = object.__new__(Watch)
+    watch._states, watch.events = {}, []
+
+    def take(state: str, undone: int | None) -> None:
+        said = {"state": state, "sinceMs": 0, "missing": ["jfk[0]"], "undoneRows": undone}
+        watch.take({"units": {"departures": {"consistency": said}}})
+
+    take("up_failure", 0)
+    take("stable", None)
+    assert len(watch.events) == 1
+    take("stable", 7)
+    assert "7 tentative rows" in watch.events[1][1]

@@ -77,6 +77,8 @@ class Watch:
         """Note which units have come into another state."""
         for unit, block in progress["units"].items():
             said = block["consistency"]
+            if said["undoneRows"] is None:  # A node of it says nothing: it is being replaced.
+                continue
             before = self._states.get(unit, "stable")
             self._states[unit] = said["state"]
             if said["state"] == before or "stable" not in (said["state"], before):

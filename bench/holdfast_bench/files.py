@@ -124,7 +124,14 @@ def run(
 def combined(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     """What was measured now, and what stands in a report beside it."""
     queries = before.get("queries", {}) | results.get("queries", {})
-    return before | results | {"queries": queries}
+    commits = before.get("commits") or (_commits_of(before) if before else {})
+    return before | results | {"queries": queries, "commits": commits | _commits_of(results)}
+
+
+def _commits_of(results: dict[str, Any]) -> dict[str, str]:
+    """By experiment, and query, the commit that it ran on."""
+    measured = [name for name in EXPERIMENTS if name != "queries" and name in results]
+    return dict.fromkeys([*results.get("queries", {}), *measured], results["machine"]["commit"])
 
 
 def _with_queries(
@@ -286,11 +293,20 @@ def render(results: dict[str, Any]) -> str:
         *("tuples/s", "times", "times, in one batch", "target", "identical to Spark SQL"),
     )
     size = f"{results['sizes']['repeats']} runs each"
-    page = f"{_INTRODUCTION}Machine: {given}. {size}.\n\n{table(header, rows) if rows else ''}"
+    page = f"{_INTRODUCTION}Machine: {given}. {size}.{_measured_on(results)}\n\n"
+    page += table(header, rows) if rows else ""
     page += _rendered_delta(results) + _rendered_readers(results)
     page += visible.render(results["visible"]) if "visible" in results else ""
     page += _rendered_kills(results)
     return page + _rendered_start(results)
+
+
+def _measured_on(results: dict[str, Any]) -> str:
+    """Which commit each part ran on, where it was another one."""
+    now = results["machine"]["commit"]
+    former = {name: c for name, c in results.get("commits", {}).items() if c != now}
+    said = [f"{name.replace('_', ' ')} on {commit}" for name, commit in former.items()]
+    return f" Measured before: {', '.join(said)}." if said else ""
 
 
 def _rendered_delta(results: dict[str, Any]) -> str:

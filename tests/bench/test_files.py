@@ -47,7 +47,9 @@ def test_the_page_keeps_what_is_not_measured_again() -> None:
     before = results(holdfast_s=3.0, is_identical=True) | {"reading": []}
     again = results(holdfast_s=2.0, is_identical=True)
     again["queries"] = {"q1": again["queries"]["q12"]}
+    again["machine"] = {**again["machine"], "commit": "def"}
     found = files.combined(before, again)
+    assert "Measured before: q12 on abc, reading on abc." in files.render({**found, "reading": []})
     assert found["queries"].keys() == {"q1", "q12"}
     assert "reading" in found
 

@@ -8,10 +8,8 @@ has done is still being mended; the kinds and moments of a seed are an intent an
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,14 +17,14 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import holdfast
-from holdfast.shell.processes import die_with_parent
 from holdfast.sim.draw import Draw
+from holdfast_chaos.driver_process import DriverProcess, tell
 
 KINDS: Final = {
     "node": "SIGKILL to a node",
@@ -43,7 +41,6 @@ _WINDOW_US: Final = 10_000_000
 _DELAY_US: Final = 10_000_000
 """Longer than a listing may miss a file that is older than one it has found."""
 _TIMEOUT_S: Final = 300.0
-_TOLD: Final = "@"
 
 
 @dataclass(slots=True)
@@ -121,43 +118,6 @@ class _Feed:
         self._thread.join()
 
 
-class _Driver:
-    """The process of the query."""
-
-    def __init__(self, folder: Path) -> None:
-        self._errors = (folder / "errors.txt").open("ab")
-        packages = [str(Path(module.__file__ or "").parents[1]) for module in (holdfast,)]
-        packages.append(str(Path(__file__).parents[1]))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast_chaos.delta_kills", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(packages)},
-            preexec_fn=die_with_parent,
-        )
-        self.nodes: dict[str, int] = {}
-        assert self._process.stdout is not None
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
-
-    def _listen(self, pipe: IO[str]) -> None:
-        for line in pipe:
-            if line.startswith(_TOLD):
-                self.nodes = json.loads(line.removeprefix(_TOLD))
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is."""
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        """SIGKILL; its nodes may live on for a moment."""
-        self._process.kill()
-        self._process.wait()
-        self._errors.close()
-
-
 def run(kills: int, seed: int, folder: Path) -> KillsOutcome:
     """So many kills, and what the tables hold then.
 
@@ -195,18 +155,20 @@ def run(kills: int, seed: int, folder: Path) -> KillsOutcome:
     return outcome
 
 
-def _started(folder: Path, outcome: KillsOutcome) -> _Driver:
+def _started(folder: Path, outcome: KillsOutcome) -> DriverProcess:
     outcome.drivers += 1
-    return _Driver(folder)
+    return DriverProcess("holdfast_chaos.delta_kills", [str(folder)], folder)
 
 
-def _strike(draw: Draw, driver: _Driver, folder: Path, outcome: KillsOutcome) -> _Driver:
+def _strike(
+    draw: Draw, driver: DriverProcess, folder: Path, outcome: KillsOutcome
+) -> DriverProcess:
     kind, pick = draw.one_of(_DRAWN), draw.number(0, 1 << 20)
     if kind == "driver":
         driver.kill()
         outcome.kills[kind] += 1
         return _started(folder, outcome)
-    pids = [pid for _, pid in sorted(driver.nodes.items())]
+    pids = [pid for _, pid in sorted(driver.told.items())]
     struck = 0
     for pid in pids if kind == "all" else pids[pick % max(1, len(pids)) :][:1]:
         with suppress(ProcessLookupError):
@@ -216,7 +178,7 @@ def _strike(draw: Draw, driver: _Driver, folder: Path, outcome: KillsOutcome) ->
     return driver
 
 
-def _wait(is_so: Any, what: str, driver: _Driver) -> None:
+def _wait(is_so: Any, what: str, driver: DriverProcess) -> None:
     deadline_s = time.monotonic() + _TIMEOUT_S
     while not is_so():
         if not driver.is_running:
@@ -298,7 +260,7 @@ def _main(folder: Path) -> None:
         nodes = {node: pid for node, pid in query.nodes.items() if pid}
         if nodes != told:
             told = nodes
-            print(f"{_TOLD}{json.dumps(nodes)}", flush=True)
+            tell(nodes)
         time.sleep(0.02)  # Nothing tells of a new process.
     error = query.exception()
     if error is not None:

@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,16 +27,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 import holdfast as hf
 from holdfast.driver.footprint_inspection import eventual_checkpoints
-from holdfast.shell.processes import die_with_parent
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.sim.draw import Draw
+from holdfast_chaos.driver_process import DriverProcess, tell
 
 KINDS: Final = {
     "node": "SIGKILL to a node",
@@ -65,7 +64,6 @@ _ROWS: Final = 250
 _ROWS_S: Final = 0.05
 _ROWS_MAX: Final = 60_000
 _TIMEOUT_S: Final = 240.0
-_TOLD: Final = "@"
 _NAMED: Final = ("StreamLogCorrupt", "SinkLacksTuples", "TuplesMissing", "FileDamaged")
 _META: Final = IngestMeta(
     pa.schema([pa.field("at", pa.timestamp("us", tz="UTC")), pa.field("n", pa.int64())]), "at", 0
@@ -141,32 +139,14 @@ class _Feed:
             self._thread.join()
 
 
-class _Driver:
+class _Driver(DriverProcess):
     """The process of the query, and what it has told last."""
 
     def __init__(self, folder: Path, units: tuple[str, ...], outcome: Outcome) -> None:
         outcome.drivers += 1
-        packages = [str(Path(hf.__file__ or "").parents[1]), str(Path(__file__).parents[1])]
-        with (folder / "errors.txt").open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, "--drive", str(folder), *units],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(packages)},
-                preexec_fn=die_with_parent,
-            )
-        self.told: dict[str, Any] = {"nodes": {}, "failures": [], "rows": 0}
-        self._is_over = threading.Event()
-        assert self._process.stdout is not None
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
-
-    def _listen(self, pipe: IO[str]) -> None:
-        for line in pipe:
-            if line.startswith(_TOLD):
-                self.told = json.loads(line.removeprefix(_TOLD))
-        self._is_over.set()
+        assert __spec__ is not None
+        arguments = ["--drive", str(folder), *units]
+        super().__init__(__spec__.name, arguments, folder, nodes={}, failures=[], rows=0)
 
     @property
     def verdict(self) -> dict[str, Any] | None:
@@ -178,17 +158,12 @@ class _Driver:
         """Until it is so, or the query is over; whether it is so. Raises `TimeoutError`."""
         deadline_s = time.monotonic() + _TIMEOUT_S
         while not is_so():
-            if self._is_over.is_set():
+            if self.is_over.is_set():
                 return bool(is_so())
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"{what} did not come within {_TIMEOUT_S:.0f} s")
             time.sleep(0.02)  # Leaves the cores to what is waited for.
         return True
-
-    def kill(self) -> None:
-        """SIGKILL; its nodes may live on for a moment."""
-        self._process.kill()
-        self._process.wait()
 
 
 class Run:
@@ -401,7 +376,7 @@ def _drive(folder: Path, units: tuple[str, ...]) -> None:
         now = {"nodes": nodes, "rows": query.lastProgress["numInputRows"]}
         if now != told:
             told = now
-            _tell(told)
+            tell(told)
         time.sleep(0.02)  # Nothing tells of a new process.
     error = query.exception()
     differences = []
@@ -415,11 +390,7 @@ def _drive(folder: Path, units: tuple[str, ...]) -> None:
         "differences": differences,
         "recoveries": len(query.recoveries),
     }
-    _tell(told | {"nodes": {}, "verdict": verdict})
-
-
-def _tell(what: dict[str, Any]) -> None:
-    print(f"{_TOLD}{json.dumps(what)}", flush=True)
+    tell(told | {"nodes": {}, "verdict": verdict})
 
 
 # -- the command --------------------------------------------------------------------------------

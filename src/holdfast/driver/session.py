@@ -50,10 +50,9 @@ def _submitted_settings() -> dict[str, str]:
 
 def register(spark: SparkSession) -> None:
     """Make `format("holdfast")` known to a session, with filter push-down; twice does no harm."""
-    from holdfast.driver.data_source import HoldfastSource
     from holdfast.shell.spark.data_source import register as register_source
 
-    register_source(spark, HoldfastSource)
+    register_source(spark)
 
 
 def session(name: str = "holdfast", slots: int = 8) -> SparkSession:

@@ -96,16 +96,13 @@ WRITE_OPTIONS: Final = {
 }
 
 
-def register(spark: SparkSession, source: type[DataSource] | None = None) -> None:
+def register(spark: SparkSession) -> None:
     """Make `format("holdfast")` known to a session, and let it push filters down.
 
-    A session in which Spark has found it by itself (see the package `pyspark_holdfast`) has it
-    already; by default it is what Spark finds.
+    It is what Spark would find by itself (see the package `pyspark_holdfast`), and may have found.
     """
-    if source is None:
-        source = import_module("pyspark_holdfast").DefaultSource
     try:
-        spark.dataSource.register(source)
+        spark.dataSource.register(import_module("pyspark_holdfast").DefaultSource)
     except PySparkException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.checkpoint.scope import components
+from holdfast.core.checkpoint.scope import components, reached
 from holdfast.core.recovery.cost_model import Together
 
 if TYPE_CHECKING:
@@ -29,26 +29,14 @@ def recovering_together(nodes: Sequence[NodePlan]) -> Mapping[str, Together]:
     circles = components(edges)
     unit_of = {node.node: node.unit for node in members}
     width = {unit: list(unit_of.values()).count(unit) for unit in unit_of.values()}
-    before: dict[str, set[str]] = {unit: set() for unit in width}
-    for sender, receiver in edges:
-        before[unit_of[receiver]].add(unit_of[sender])
+    back = tuple((unit_of[receiver], unit_of[sender]) for sender, receiver in edges)
     found = {}
     for node in members:
-        passed = _passed(node.unit, before)
+        passed = {node.unit, *reached(node.unit, back)}
         found[node.unit] = Together(
             members=sum(other.region == node.region for other in members),
             depth=len(passed),
             width=max(width[unit] for unit in passed),
             circle=len(circles.get(node.node, (node.node,))),
         )
-    return found
-
-
-def _passed(unit: str, before: Mapping[str, set[str]]) -> set[str]:
-    """The units that a unit's input has passed through, itself included."""
-    found, open_ = {unit}, [unit]
-    while open_:
-        for sender in before[open_.pop()] - found:
-            found.add(sender)
-            open_.append(sender)
     return found

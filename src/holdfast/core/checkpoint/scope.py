@@ -8,10 +8,12 @@ without cycles says nothing. (Beyond the paper, which includes every node.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.core.model.ids import NodeId
+
+_Name = TypeVar("_Name", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def components(edges: tuple[tuple[NodeId, NodeId], ...]) -> dict[NodeId, tuple[N
     Cost: O(nodes × edges); dataflows are small.
     """
     nodes = dict.fromkeys(name for edge in edges for name in edge)
-    reach = {node: _reached(node, edges) for node in nodes}
+    reach = {node: reached(node, edges) for node in nodes}
     return {
         node: tuple(
             sorted(n for n in nodes if n == node or (n in reach[node] and node in reach[n]))
@@ -46,12 +48,12 @@ def components(edges: tuple[tuple[NodeId, NodeId], ...]) -> dict[NodeId, tuple[N
     }
 
 
-def _reached(start: NodeId, edges: tuple[tuple[NodeId, NodeId], ...]) -> dict[NodeId, None]:
-    """All nodes that a path of at least one edge leads to."""
-    followers: dict[NodeId, list[NodeId]] = {}
+def reached(start: _Name, edges: tuple[tuple[_Name, _Name], ...]) -> dict[_Name, None]:
+    """All nodes, or units, that a path of at least one edge leads to."""
+    followers: dict[_Name, list[_Name]] = {}
     for sender, receiver in edges:
         followers.setdefault(sender, []).append(receiver)
-    found: dict[NodeId, None] = {}
+    found: dict[_Name, None] = {}
     open_ = list(followers.get(start, ()))
     while open_:
         node = open_.pop()

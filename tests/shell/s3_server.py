@@ -9,6 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import fsspec
+import pytest
+
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -37,6 +40,18 @@ def s3_server() -> Iterator[dict[str, str]]:
         server.terminate()
         server.wait(20)
         _forget()
+
+
+@contextmanager
+def s3_place(bucket: str) -> Iterator[str]:
+    """A bucket of a server of its own, for this process; a test without moto or s3fs is skipped."""
+    for needed in ("moto", "s3fs"):
+        pytest.importorskip(needed)
+    with pytest.MonkeyPatch.context() as patch, s3_server() as environment:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        fsspec.filesystem("s3").mkdir(bucket)
+        yield f"s3://{bucket}"
 
 
 def _forget() -> None:

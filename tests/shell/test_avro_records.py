@@ -17,11 +17,12 @@ pytest.importorskip("confluent_kafka")
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from registry_records import check_dead_letters, records
 
 from holdfast.driver.kafka import kafka_sink, kafka_source
 from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import KafkaError
-from holdfast.shell.kafka.decoding import Decoder, Records, attributes_of
+from holdfast.shell.kafka.decoding import Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
 from holdfast.shell.kafka.registry import Registry, registry_of
 from holdfast_chaos.schema_registry import SchemaRegistry, schema_registry
@@ -49,11 +50,6 @@ def value(registry: Registry, fields: list[dict[str, Any]], **row: Any) -> bytes
     write = AvroSerializer(SchemaRegistryClient(dict(registry.settings)), schema)
     found: bytes = write(row, SerializationContext("orders", MessageField.VALUE))
     return found
-
-
-def records(*values: bytes | None) -> Records:
-    count = len(values)
-    return Records([0] * count, list(range(count)), [5_000_000] * count, [None] * count, [*values])
 
 
 def decoder(registry: Registry, *, has_dead_letters: bool = False) -> Decoder:
@@ -93,14 +89,7 @@ def test_what_is_no_record_of_a_known_schema_is_a_dead_letter(
         b'{"id": 1}': "no Avro of its schema",
         wrong: "field 'id' is no int64",
     }
-    given = [each for one in bad for each in (good, one)] + [None]
-    decoded = decoder(registry, has_dead_letters=True).decode(records(*given), 0)
-    assert decoded.is_bad.tolist() == [False, True] * len(bad) + [True]
-    errors = [e for e in decoded.batch.column("kafka_error").to_pylist() if e]
-    for error, said in zip(errors, [*bad.values(), "it is null"], strict=True):
-        assert said in error
-    with pytest.raises(KafkaError, match=r"partition 0, offset 1: .* does not know its schema"):
-        decoder(registry).decode(records(*given), 0)
+    check_dead_letters(good, bad, decoder(registry, has_dead_letters=True), decoder(registry))
 
 
 def test_a_registry_that_is_away_makes_no_record_bad() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunk_processes import ChunkProcesses
-from s3_server import s3_server
+from s3_server import s3_place
 
 from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark
 from holdfast.shell.storage.errors import FileDamaged, LogSuperseded, StorageError
@@ -22,15 +22,8 @@ G_OPEN, G_CHECK, R = FootprintKind.G_OPEN, FootprintKind.G_CHECK, FootprintKind.
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    pytest.importorskip("moto")
-    pytest.importorskip("s3fs")
-    with pytest.MonkeyPatch.context() as patch, s3_server() as environment:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        import fsspec
-
-        fsspec.filesystem("s3").mkdir("footprints")
-        yield "s3://footprints"
+    with s3_place("footprints") as place:
+        yield place
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import xxhash
-from s3_server import s3_server
+from s3_server import s3_place
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
@@ -31,15 +31,8 @@ SCHEMA = with_time(pa.schema([("v", pa.int64())]))
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    pytest.importorskip("moto")
-    pytest.importorskip("s3fs")
-    with pytest.MonkeyPatch.context() as patch, s3_server() as environment:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        import fsspec
-
-        fsspec.filesystem("s3").mkdir("logs")
-        yield "s3://logs"
+    with s3_place("logs") as place:
+        yield place
 
 
 @pytest.fixture(params=["memory", "local", "s3"])

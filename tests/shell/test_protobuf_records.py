@@ -21,11 +21,12 @@ from google.protobuf import timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from registry_records import check_dead_letters, records
 
 from holdfast.driver.kafka import kafka_sink, kafka_source
 from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import KafkaError
-from holdfast.shell.kafka.decoding import Decoder, Records, attributes_of
+from holdfast.shell.kafka.decoding import Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
 from holdfast.shell.kafka.protobuf import registry_for
 from holdfast.shell.kafka.registry import Registry
@@ -94,11 +95,6 @@ def value(registry: Registry, fields: Fields, message: str = "Order", **row: Any
     return written
 
 
-def records(*values: bytes | None) -> Records:
-    count = len(values)
-    return Records([0] * count, list(range(count)), [5_000_000] * count, [None] * count, [*values])
-
-
 def decoder(
     registry: Registry, columns: pa.Schema = COLUMNS, *, has_dead_letters: bool = False
 ) -> Decoder:
@@ -156,14 +152,7 @@ def test_what_is_no_record_of_a_known_schema_is_a_dead_letter(
         good[:5] + b"\x02\x12" + good[6:]: "no Protobuf of its schema",  # The tenth message.
         value(registry, FIELDS, "Other"): "its time column 'at' is null",
     }
-    given = [each for one in bad for each in (good, one)] + [None]
-    decoded = decoder(registry, has_dead_letters=True).decode(records(*given), 0)
-    assert decoded.is_bad.tolist() == [False, True] * len(bad) + [True]
-    errors = [e for e in decoded.batch.column("kafka_error").to_pylist() if e]
-    for error, said in zip(errors, [*bad.values(), "it is null"], strict=True):
-        assert said in error
-    with pytest.raises(KafkaError, match=r"partition 0, offset 1: .* does not know its schema"):
-        decoder(registry).decode(records(*given), 0)
+    check_dead_letters(good, bad, decoder(registry, has_dead_letters=True), decoder(registry))
 
 
 def test_a_registry_that_is_away_makes_no_record_bad() -> None:

@@ -121,7 +121,7 @@ def _watch(query: Any, seconds: float) -> None:
     while query.isActive and (until_s is None or time.monotonic() < until_s):
         if until_s is None and query.lastProgress["numInputRows"]:
             until_s = time.monotonic() + seconds
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # Progress is asked for; nothing tells of it.
 
 
 def _nexmark(query: str, seconds: float, rate: float, parallelism: int) -> Dataflow:

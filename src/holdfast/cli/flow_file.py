@@ -78,7 +78,7 @@ def _of_the_user(path: str) -> Iterator[None]:
         if lines:
             error.add_note(f"at {path}, line {lines[-1]}")
         raise
-    except Exception as error:
+    except Exception as error:  # Whatever the user's file raises.
         said = traceback.TracebackException.from_exception(error)
         while said.stack and said.stack[0].filename != path:
             del said.stack[0]

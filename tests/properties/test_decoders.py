@@ -345,7 +345,10 @@ def test_journals_with_right_checksums_and_any_content(values: list[object]) -> 
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(["RecoveryDecision", "PointNoted", "LineMoved"]), st.lists(JSON, max_size=5))
+@given(
+    st.sampled_from(["RecoveryDecision", "PointNoted", "PointNoted3", "LineMoved"]),
+    st.lists(JSON, max_size=5),
+)
 def test_entries_of_a_journal_with_any_fields(kind: str, values: list[object]) -> None:
     assert isinstance(decode_entries([[kind, *values]]), list | CorruptRecord)
 

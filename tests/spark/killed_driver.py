@@ -16,7 +16,7 @@ def kill_when_journalled(script: str, location: str, entry: str) -> str:
     Args:
         script: Python; prints a line once it has started its query.
         location: The query's checkpoint location.
-        entry: What the lines name in quotes: the class of an entry, or a key of a point.
+        entry: How a name in quotes begins: an entry's class (without a version), or a key.
     """
     with subprocess.Popen(
         [sys.executable, "-c", script],
@@ -31,7 +31,7 @@ def kill_when_journalled(script: str, location: str, entry: str) -> str:
         try:
             deadline = time.monotonic() + _TIMEOUT_S
             journals = Path(location, "coordinator")
-            while not any(f'"{entry}"' in f.read_text() for f in journals.glob("*.journal")):
+            while not any(f'"{entry}' in f.read_text() for f in journals.glob("*.journal")):
                 assert time.monotonic() < deadline, f"no {entry} in the journal"
                 assert driver.poll() is None, "the driver ended"
                 time.sleep(0.01)

@@ -38,10 +38,10 @@ ROWS = [
 
 
 def log(root: Path) -> str:
-    """A log with rows of all types, one of which is late."""
+    """A log with rows of all types, in three commits; that of the second is late."""
     meta = IngestMeta(SCHEMA, "at", 0, None)
     prepare(str(root), meta)
-    for picked in ([0], [2]):
+    for picked in ([0], [2], [0]):
         columns = [
             pa.array([values[n] for n in picked], field.type)
             for values, field in zip(ROWS, SCHEMA, strict=True)
@@ -62,6 +62,7 @@ def test_the_driver_reads_a_small_log_as_spark_does(
         found, wanted = load_now(spark, path, **options), load(spark, path, **options)
         assert found.schema == wanted.schema
         assert found.collect() == wanted.collect() != []
+        assert found.rdd.getNumPartitions() == 1  # However many batches the log was written in.
         assert "Scan ExistingRDD" in found._jdf.queryExecution().toString()
     monkeypatch.setattr(small_logs, "_BYTES_MAX", 10)
     assert "BatchScan" in load_now(spark, path)._jdf.queryExecution().toString()

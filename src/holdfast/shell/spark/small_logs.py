@@ -17,11 +17,15 @@ from holdfast.shell.storage.logs import open_kept
 from holdfast.shell.storage.places import is_remote, local_path, store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-_THRESHOLD: Final = "spark.sql.execution.arrow.localRelationThreshold"
+_IN_FEW_PARTITIONS: Final = {
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17),
+}
+"""Rows stay Arrow beside a plan, as one with rows in it costs more; a batch is a partition."""
 _BYTES_MAX: Final = 64 << 20
 _PACKED_BYTES_MAX: Final = 4 << 20
 """Of users' files, whose rows may be many times as large in memory."""
@@ -43,22 +47,24 @@ def load_now(spark: SparkSession, path: str, **options: str) -> DataFrame:
     batches = [rows for part in reader.partitions() for rows in reader.read(part)]
     wanted = to_arrow_schema(schema, timezone="UTC")
     rows = pa.Table.from_batches(batches) if batches else wanted.empty_table()
-    with _not_in_the_plan(spark):
-        return spark.createDataFrame(rows.cast(wanted), schema)
+    with _set(spark, _IN_FEW_PARTITIONS):
+        return spark.createDataFrame(rows.cast(wanted).combine_chunks(), schema)
 
 
 @contextmanager
-def _not_in_the_plan(spark: SparkSession) -> Iterator[None]:
-    """Within the block Spark keeps rows as Arrow, beside a plan: one with rows in it costs more."""
-    before = spark.conf.get(_THRESHOLD, None)
-    spark.conf.set(_THRESHOLD, "0")
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Within the block the session has these settings."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(_THRESHOLD)
-        else:
-            spark.conf.set(_THRESHOLD, before)
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
 
 
 def has_ended(path: str) -> bool:

@@ -16,6 +16,7 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.driver import retention
 from holdfast.driver.query import Query
 from holdfast.errors import OptionError
+from holdfast.shell.spark.metrics_log import metrics_place
 from holdfast.shell.storage.commit_counting import first_id_of
 from holdfast.shell.storage.errors import TuplesRemoved
 from holdfast.shell.storage.logs import open_kept, open_reader
@@ -40,12 +41,18 @@ def summing(place: Path, protected: bool) -> Dataflow:
     return flow
 
 
-def start(session: Any, tmp_path: Path, kept: dict[str, str], protection: Any = None) -> Query:
+def start(
+    session: Any,
+    tmp_path: Path,
+    kept: dict[str, str],
+    protection: Any = None,
+    scheme: str = "",
+) -> Query:
     if not (tmp_path / "in").exists():
         put(tmp_path / "in", 0)
     return summing(tmp_path / "in", protection is not None).start(
         session,
-        checkpointLocation=str(tmp_path / "q"),
+        checkpointLocation=f"{scheme}{tmp_path / 'q'}",
         parallelism=2,
         protection=protection,
         retention=kept,
@@ -93,6 +100,31 @@ def test_what_no_restart_needs_is_removed_and_a_restart_goes_on(
         reader = open_kept(str(place))
         ids = [row for batch in iter(reader.poll, []) for row in batch]
         assert ids[0].first_id == reader.next_id - sum(batch.count for batch in ids)
+
+
+def test_results_and_metrics_at_a_url_are_removed_too(tmp_path: Path) -> None:
+    kept = {"sums": "1 millisecond", "metrics": "1 millisecond"}
+    location = f"local://{tmp_path / 'q'}"
+    with without_spark() as session:
+        query = start(session, tmp_path, kept, scheme="local://")
+        sinks = [f"{location}/streams/sums/{instance}" for instance in range(2)]
+        metrics = metrics_place(location)
+        number = 0
+        while not all(open_kept(place).next_id for place in (metrics, *sinks)):
+            number += 1
+            put(tmp_path / "in", number)
+            query.processAllAvailable()
+        said = query.lastProgress["logs"]
+        query.stop()
+        again = start(session, tmp_path, kept, scheme="local://")
+        put(tmp_path / "in", number + 1)
+        again.processAllAvailable()
+        again.stop()
+    assert said["sums"]["keptBytes"]
+    for place in (metrics, *sinks):
+        with pytest.raises(TuplesRemoved):
+            open_reader(place).poll()
+        assert open_kept(place).poll()
 
 
 def test_results_are_as_if_nothing_had_been_removed(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.metrics_log import metrics_place
 from holdfast.shell.storage.errors import JournalSuperseded, StorageError
 from holdfast.shell.storage.ingest_trimming import IngestTrimmer
-from holdfast.shell.storage.log_trimming import LogTrimmer
+from holdfast.shell.storage.part_trimming import trimmer_at
 from holdfast.shell.storage.paths import ingest_path
-from holdfast.shell.storage.places import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from holdfast.planning.plan import Plan
     from holdfast.shell.sources.recorder import Recorder
     from holdfast.shell.spark.launch import Cluster
+    from holdfast.shell.storage.log_trimming import LogTrimmer
+    from holdfast.shell.storage.part_trimming import PartTrimmer
 
 _LOG = logging.getLogger(__name__)
 METRICS: Final = "metrics"
@@ -44,23 +45,16 @@ _SEGMENT_BYTES: Final = (1 << 20, 256 << 20)
 _SEGMENT_S: Final = 1.0
 
 
-def wanted(flow: Graph, location: str, given: str | Mapping[str, str] | None) -> Retentions:
+def wanted(flow: Graph, given: str | Mapping[str, str] | None) -> Retentions:
     """How much is kept of each log of a dataflow. Raises `OptionError`."""
     recorded = {
         step.name
         for step in flow.steps
         if isinstance(step.operation, FromFrame | FromFiles | FromKafka)
     }
-    sinks = {sink: _why_kept(flow, location, sink) for sink in flow.sinks}
+    elsewhere = "it is written elsewhere, where others say how long it is kept"
+    sinks = {sink: elsewhere if sink in flow.outside_sinks else "" for sink in flow.sinks}
     return Retentions(retentions_of(given, recorded, sinks))
-
-
-def _why_kept(flow: Graph, location: str, sink: str) -> str:
-    if sink in flow.outside_sinks:
-        return "it is written elsewhere, where others say how long it is kept"
-    if is_remote(location):
-        return "at a URL results are kept for ever"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +146,17 @@ class Retaining:
                 partitions = next(iter(shares))[1]
                 trimmer = IngestTrimmer(root, partitions, lead, recorder.still_there)
                 self._inputs[recorder.name], self._streams[recorder.name] = trimmer, shares
-        self._logs: list[tuple[str, LogTrimmer, StreamId | None]] = []
-        if not is_remote(location):
-            self._logs = [
-                (_named(stream), LogTrimmer(place, lead), None)
-                for stream, place in plan.sink_paths.items()
-                if _named(stream) in flow.sinks
-            ]
-            self._logs += [
-                (_named(stream), LogTrimmer(spec.place, lead), stream)
-                for stream, spec in plan.sources.items()
-                if isinstance(spec, KafkaSourceSpec)
-            ]
-            self._logs.append((METRICS, LogTrimmer(metrics_place(location), lead), None))
+        self._logs: list[tuple[str, LogTrimmer | PartTrimmer, StreamId | None]] = [
+            (_named(stream), trimmer_at(place, lead), None)
+            for stream, place in plan.sink_paths.items()
+            if _named(stream) in flow.sinks
+        ]
+        self._logs += [
+            (_named(stream), trimmer_at(spec.place, lead), stream)
+            for stream, spec in plan.sources.items()
+            if isinstance(spec, KafkaSourceSpec)
+        ]
+        self._logs.append((METRICS, trimmer_at(metrics_place(location), lead), None))
         self._said: dict[str, dict[str, Any]] = {}
         self._thread = threading.Thread(
             target=self._run, name=f"holdfast-retention-{flow.name}", daemon=True
@@ -223,7 +215,9 @@ class Retaining:
             _LOG.warning("nothing was removed of %s: %s", name, error)
 
 
-def _add(said: dict[str, dict[str, Any]], name: str, log: IngestTrimmer | LogTrimmer) -> None:
+def _add(
+    said: dict[str, dict[str, Any]], name: str, log: IngestTrimmer | LogTrimmer | PartTrimmer
+) -> None:
     """What one log of a name takes, which may have several."""
     found = said.setdefault(name, {"keptBytes": 0, "oldest": None})
     found["keptBytes"] += log.size_bytes

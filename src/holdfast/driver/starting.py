@@ -94,7 +94,7 @@ def start(
     def request() -> Request:
         is_allowed = bool(values[READ_FILES_IN_NODES])
         run = as_read(flow, location, is_allowed=is_allowed)
-        kept = kept_logs.wanted(flow, location, retention)
+        kept = kept_logs.wanted(flow, retention)
         return Request(run, spark, location, protections, parallelism, values, kept)
 
     if not is_standby:

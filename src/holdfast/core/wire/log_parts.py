@@ -152,6 +152,27 @@ def marks_in(names: Iterable[str]) -> list[Place]:
     return found
 
 
+def live_parts(parts: Iterable[PartName], marks: Iterable[Place]) -> dict[PartName, int | None]:
+    """The parts that count, in the order of their ids, and where each ends.
+
+    A part counts up to where its writer was replaced. None: it may be the last one.
+    """
+    ordered = sorted(parts, key=lambda part: (part.incarnation, part.first_id, part.number))
+    replaced = sorted((incarnation, first_id) for incarnation, first_id in marks)
+    found: dict[PartName, int | None] = {}
+    for number, part in enumerate(ordered):
+        ends = [first_id for later, first_id in replaced if later > part.incarnation]
+        if ends and part.first_id > min(ends):
+            continue
+        if part.end is not None:
+            ends.append(part.end)
+        else:
+            behind = (p for p in ordered[number + 1 :] if p.incarnation == part.incarnation)
+            ends += [p.first_id for p in behind if p.first_id > part.first_id][:1]
+        found[part] = min(ends, default=None)
+    return dict(sorted(found.items(), key=lambda each: each[0].first_id))
+
+
 def covering(parts: Iterable[PartName], tuple_id: int) -> PartName | None:
     """The part to read for an id: the longest merged one that holds it, or the nearest before."""
     merged = [p for p in parts if p.end is not None and p.first_id <= tuple_id < p.end]

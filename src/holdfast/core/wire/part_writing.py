@@ -45,6 +45,10 @@ class OtherSchema(Exception):
         self.schema = schema
 
 
+class PartGone(Exception):
+    """A part of one's own is not there any more; the text is its name."""
+
+
 def open_parts(
     stream: str, incarnation: Incarnation, schema: pa.Schema, first_id: int
 ) -> Steps[BeginAt]:
@@ -137,6 +141,7 @@ def merge_parts(
     None: the last of them ends the stream, and nothing is gained any more.
 
     Raises:
+        PartGone: One of them is not there.
         PartDamaged: One of them is not what was stored.
     """
     body: list[bytes | pa.Buffer] = []
@@ -144,8 +149,10 @@ def merge_parts(
     for one in wanted:
         name = str(one.name(incarnation))
         data = yield from read(name)
-        part = None if data is None else sound(name, data)
-        if data is None or part is None or part.end is None:
+        if data is None:
+            raise PartGone(name)
+        part = sound(name, data)
+        if part is None or part.end is None:
             raise PartDamaged(name, 0, "it is not what was stored")
         records = log_parts.body_of(data)
         if isinstance(records, CorruptRecord):

@@ -1,4 +1,4 @@
-"""Removes the oldest segments of a stream log in a folder.
+"""Removes the oldest segments of a stream log in a folder; of one at a URL part_trimming.py does.
 
 A mark is put first (beginnings.py), then segments are deleted from the front, so that what is left
 has no gap. Whoever takes the log over finds its end in the newest segments: those from the last one

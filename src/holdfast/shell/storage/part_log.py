@@ -24,7 +24,7 @@ from holdfast.core.wire.log_owners import SOLE, Owners
 from holdfast.core.wire.log_parts import StoredPart
 from holdfast.core.wire.log_records import RecordKind
 from holdfast.core.wire.part_marks import PartDamaged
-from holdfast.core.wire.part_writing import OtherSchema, merge_parts, open_parts
+from holdfast.core.wire.part_writing import OtherSchema, PartGone, merge_parts, open_parts
 from holdfast.core.wire.steps import run
 from holdfast.core.wire.store_steps import (
     ChangesTooFast,
@@ -32,6 +32,7 @@ from holdfast.core.wire.store_steps import (
     StoreAnswer,
     StoreRequest,
 )
+from holdfast.shell.storage.beginnings import first_id_of
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
@@ -290,9 +291,20 @@ class PartLogWriter:
                     return
                 except PartDamaged as damaged:
                     raise self._corrupt(damaged) from damaged
+                except PartGone as gone:
+                    self._forget_removed(str(gone))
+                    continue
                 if merged is None:
                     return
                 self._parts[-len(wanted) :] = [merged]
+
+    def _forget_removed(self, name: str) -> None:
+        """A part is gone. Raises `StreamLogCorrupt` unless it was removed as not kept any more."""
+        first_id = first_id_of(self._store, self._path)
+        left = [part for part in self._parts if part.first_id >= first_id]
+        if name in (str(part.name(self._incarnation)) for part in left):
+            raise StreamLogCorrupt(f"{self._path}/{name}", 0, "it is not there any more")
+        self._parts = left
 
     def skip_to(self, first_id: int) -> None:
         """Go on at a later id; nobody will read what comes before it."""

@@ -21,6 +21,7 @@ from holdfast.core.queues.file_discovery import ListedFile
 from holdfast.core.queues.recording import UserFile
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.places import is_remote, local_path
+from holdfast.shell.stores.file_system import modified_s
 
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -126,8 +127,7 @@ def _is_in_partition(path: str) -> bool:
 
 
 def _remote_file(path: str, info: dict[str, Any]) -> ListedFile:
-    modified = info.get("LastModified") or info.get("mtime") or info.get("created") or 0.0
-    seconds = modified if isinstance(modified, (int, float)) else modified.timestamp()
+    seconds = modified_s(info)
     version = str(info.get("ETag") or info.get("etag") or int(seconds * 1e9))
     return ListedFile(UserFile(path, int(info["size"]), version), int(seconds * 1e9))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.shell.storage.errors import StorageError
@@ -36,6 +37,21 @@ class ObjectDamaged(StorageError):
 
 class ObjectMissing(StorageError):
     """The store has no such object, or less of it than was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What a listing says of an object.
+
+    Attributes:
+        name: Its name.
+        size_bytes: Its size.
+        modified_us: When it was stored, by the store's clock.
+    """
+
+    name: str
+    size_bytes: int
+    modified_us: int
 
 
 class ObjectWriter(Protocol):
@@ -121,6 +137,10 @@ class CheckpointStore(abc.ABC):
     @abc.abstractmethod
     def names(self, folder_prefix: str = "") -> list[str]:
         """All names in folders whose name begins so, sorted. Raises `StoreUnavailable`."""
+
+    def listing(self) -> list[StoredObject]:
+        """All objects in folders, by name. Raises `StoreUnavailable`, also if it does not know."""
+        raise StoreUnavailable("this store does not say how old its objects are")
 
     def children(self) -> list[str]:
         """What lies directly in the store: folders, and names without one. As `names` otherwise."""

@@ -12,7 +12,7 @@ of two writers at the same moment both may believe that they were first.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -31,6 +31,7 @@ from holdfast.shell.stores.base import (
     ObjectDamaged,
     ObjectMissing,
     ObjectWriter,
+    StoredObject,
     StoreUnavailable,
 )
 from holdfast.shell.stores.webhdfs import SCHEMES, WebHdfsStore
@@ -136,6 +137,18 @@ class FileSystemStore(CheckpointStore):
                 for path in self._system.find(f"{self._root}/{folder}")
             )
 
+    def listing(self) -> list[StoredObject]:
+        """See the base."""
+        with _errors(self._url):
+            start = len(self._root) + 1
+            return [
+                StoredObject(path[start:], int(info["size"]), round(modified_s(info) * 1e6))
+                for folder in self.children()
+                for path, info in sorted(
+                    self._system.find(f"{self._root}/{folder}", detail=True).items()
+                )
+            ]
+
     def children(self) -> list[str]:
         """See the base. Folders come to be with what is in them."""
         with _errors(self._url):
@@ -158,6 +171,12 @@ class FileSystemStore(CheckpointStore):
         if isinstance(self._system, LocalFileSystem):
             refuse_links(Path(self._root), parts)
         return f"{self._root}/{name}"
+
+
+def modified_s(info: Mapping[str, Any]) -> float:
+    """When a file was modified last, in seconds since 1970; each client says it in its own way."""
+    modified = info.get("LastModified") or info.get("mtime") or info.get("created") or 0.0
+    return modified if isinstance(modified, (int, float)) else float(modified.timestamp())
 
 
 def _is_exclusive(system: Any) -> bool:

@@ -39,6 +39,7 @@ from holdfast.shell.stores.base import (
     NameTaken,
     ObjectMissing,
     ObjectWriter,
+    StoredObject,
     StoreUnavailable,
 )
 
@@ -286,6 +287,23 @@ class WebHdfsStore(CheckpointStore):
                 yield from self._files(f"{folder}/{name}")
             else:
                 yield f"{folder}/{name}"
+
+    def listing(self) -> list[StoredObject]:
+        """See the base."""
+        with _errors(self._url):
+            return [stored for folder in self.children() for stored in self._stored(folder)]
+
+    def _stored(self, folder: str) -> Iterator[StoredObject]:
+        """What lies below a folder, with what the name node says of it."""
+        for each in self._statuses(f"{self._place.root}/{folder}"):
+            name = str(each["pathSuffix"])
+            if not name or name.startswith("."):
+                continue
+            if each["type"] == "DIRECTORY":
+                yield from self._stored(f"{folder}/{name}")
+            else:
+                modified_us = int(each["modificationTime"]) * 1000
+                yield StoredObject(f"{folder}/{name}", int(each["length"]), modified_us)
 
     def children(self) -> list[str]:
         """See the base."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,8 +15,11 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
 from holdfast.driver.frame_recorders import as_read, recorder_of_frame
 from holdfast.driver.query import Query
+from holdfast.driver.schemas import schema_from
 from holdfast.shell.storage.ingest_log import IngestMeta, prepare
 from holdfast.shell.storage.paths import ingest_path
+from holdfast.shell.storage.user_files import UserFileDamaged, list_files
+from holdfast.shell.storage.user_rows import FilesFormat, read_rows
 
 pytestmark = pytest.mark.slow
 IN_NODES, BY_SPARK = "nodes read the files of ", "Spark writes its rows into a log"
@@ -100,6 +105,7 @@ def test_others_are_read_by_spark_which_says_why(
 ) -> None:
     plain = spark.read.parquet(folder)
     followed = spark.readStream.schema("at TIMESTAMP, k BIGINT").parquet(folder)
+    failing = spark.read.schema(plain.schema).option("mode", "FAILFAST")
     narrow = spark.readStream.schema("at TIMESTAMP, k INT").parquet(folder)
     upper = spark.readStream.schema("at TIMESTAMP, K BIGINT").parquet(folder)
     for frame, reason in (
@@ -115,7 +121,11 @@ def test_others_are_read_by_spark_which_says_why(
         (plain.union(plain), "it reads Union"),
         (spark.read.option("mergeSchema", "true").parquet(folder), "has the option mergeschema"),
         (spark.read.parquet(folder, folder), "reads a file twice"),
-        (spark.read.schema(plain.schema).json(folder), "its format is JSON"),
+        (spark.read.text(folder).selectExpr("timestamp_seconds(1) AS at"), "is computed"),
+        (spark.read.schema(plain.schema).json(folder), "makes nulls of bad lines of json"),
+        (failing.option("timestampFormat", "y").json(folder), "has the option timestampformat"),
+        (failing.option("sep", "||").csv(folder), "has sep=||"),
+        (failing.schema("at TIMESTAMP, m DECIMAL(5,2)").json(folder), "'m' is decimal128(5, 2)"),
         (spark.range(3).selectExpr("timestamp_seconds(id) AS at"), "computed"),
         (narrow, "column 'k' is int64, not int32"),
         (upper, "column 'K' is written otherwise"),
@@ -130,6 +140,115 @@ def test_others_are_read_by_spark_which_says_why(
     grown = spark.read.parquet(folder)
     plain.write.mode("append").parquet(folder)
     assert "its folder holds other files by now" in way(grown, tmp_path)
+
+
+ODD = {
+    "STRING": (
+        *("a", " a ", '"b,c"', '"b"', '""', '"a""b"', "a\\b", '"a\\"b"', 'a"b', "", "0x1"),
+        "\u00e4",
+    ),
+    "BIGINT": (
+        *("5", " 5", "5 ", "+5", "007", "0x10", "5.0", "1e3", '"5"', '" 5"', "", "-0", "9" * 19),
+    ),
+    "DOUBLE": (
+        *("1.5", "1e3", "nan", "NaN", "inf", "Infinity", " 1.5", "1d", "1e400", "0x1p3", ".5", ""),
+    ),
+    "DECIMAL(10,2)": ("1.5", "1.555", "1e2", " 1.5", "12345678901", '"1,000"', "+1", ""),
+    "BOOLEAN": ("true", "True", "tRuE", "1", "t", " true", "FALSE", ""),
+    "DATE": ("2024-01-02", "2024-1-2", "2024", " 2024-01-02", "2024-01-02x", "0001-01-01", ""),
+    "TIMESTAMP": (
+        *("2024-01-02", "2024-01-02 03", "2024-01-02 03:04", "2024-01-02T03:04:05Z", ""),
+        *("2024-01-02 03:04:05.123456", "2024-01-02 03:04:05.1234567", "2024-01-02 03:04:05+01:00"),
+        *("2024-01-02 03:04:05+0130", "2024-01-02 03:04:05-01", "2024-01-02 03:04:05 UTC", "0"),
+        *("2024-01-02 03:04:05+19:00", " 2024-01-02 03:04:05", "1500-01-02 03:04:05"),
+    ),
+}
+"""Texts of each type of which parsers may think differently."""
+
+
+def read_alone(folder: Path, kind: str, line: str, name: str) -> object:
+    """What nodes make of a line of a CSV or JSON; None: it is bad."""
+    schema = schema_from(f"v {kind}, n BIGINT, at TIMESTAMP")
+    options = (("columns", '["v", "n", "at"]'),) if name == "csv" else ()
+    path = folder / "line"
+    path.write_text(line + "\n")
+    (file,) = list_files(str(path))
+    try:
+        (found,) = read_rows(file.file, FilesFormat(name, options, is_exact=True), schema, "at")
+        (rows,) = found.parts
+    except UserFileDamaged:
+        return None
+    assert isinstance(rows, pa.RecordBatch)
+    return rows.column(0).to_pylist()
+
+
+@pytest.mark.parametrize("name", ["csv", "json"])
+def test_texts_are_to_nodes_what_they_are_to_spark_or_are_bad(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Spark says of each line in its own way whether it is bad."""
+    read = 0
+    for kind, texts in ODD.items():
+        if name == "json" and kind.startswith("DECIMAL"):
+            continue
+        values = list(texts)
+        if name == "json":
+            values = [*map(json.dumps, texts), *texts, "null", "true", "[1]", '"\\u00e9"']
+            lines = [
+                f'{{"v": {value}, "n": {n}, "at": "2024-01-01T00:00:00Z"}}'
+                for n, value in enumerate(values)
+            ]
+        else:
+            lines = [f"{value},{n},2024-01-01 00:00:00" for n, value in enumerate(values)]
+        (tmp_path / "lines").write_text("\n".join(lines) + "\n")
+        reader = spark.read.schema(f"v {kind}, n BIGINT, at TIMESTAMP, _corrupt_record STRING")
+        given = reader.format(name).load(str(tmp_path / "lines")).cache()
+        rows = given.select("v", "_corrupt_record").toArrow().to_pylist()
+        assert len(rows) == len(lines)
+        for line, row in zip(lines, rows, strict=True):
+            found = read_alone(tmp_path, kind, line, name)
+            if found is not None:
+                read += 1
+                assert (row["_corrupt_record"], [row["v"]]) == (None, found), line
+    assert read > 30
+
+
+def test_orc_csv_and_json_are_read_by_nodes_as_by_spark(
+    spark: SparkSession, folder: str, tmp_path: Path
+) -> None:
+    """With a filter, from several paths, and as a stream of what is there."""
+    rows = spark.sql(
+        "SELECT timestamp_millis(id * 700) AS at, id AS k, concat('a ', id) AS s, id / 2 AS d, "
+        "if(id % 3 = 0, NULL, date_from_unix_date(cast(id AS INT))) AS day FROM range(2000)"
+    )
+    for name, options in (
+        ("orc", {}),
+        ("csv", {"mode": "FAILFAST", "header": "true", "sep": ";"}),
+        ("json", {"mode": "FAILFAST"}),
+    ):
+        places = [str(tmp_path / name / part) for part in ("a", "b")]
+        for place in places:
+            rows.write.format(name).options(**options).save(place)
+        reader = spark.read.schema(rows.schema).options(**options).format(name)
+        frame = reader.load(places).where("k % 7 <> 3").select("day", "at", "s", "d")
+        flow = Dataflow(name)
+        source = flow.source(frame, name="rows", time="at")
+        source.select("s", "d", "day").sink("out")
+        following = spark.readStream.schema(rows.schema).options(**options).format(name)
+        stream = following.load(places[0]).withWatermark("at", "1 second").select("k", "at")
+        more = flow.source(stream, name="more", time="at", trigger={"availableNow": True})
+        more.select("k").sink("followed")
+        query = flow.start(spark, checkpointLocation=str(tmp_path / "at" / name))
+        assert query.awaitTermination(120)
+        said = explained(query)
+        assert f"{IN_NODES}{places[0]}, {places[1]}" in said
+        assert f"{IN_NODES}{places[0]}\n" in said or said.count(IN_NODES) == 2
+        wanted = frame.select("s", "d", "day")
+        found = query.to_dataframe("out").select("s", "d", "day")
+        assert found.exceptAll(wanted).count() == wanted.exceptAll(found).count() == 0
+        verified = query.verify("followed", source="original")
+        assert verified.is_identical
+        assert verified.inputs[-1].given == verified.inputs[-1].recorded > 0
 
 
 def test_a_location_goes_on_the_way_it_was_begun(

@@ -83,7 +83,7 @@ class Dataflow(Graph):
     ) -> Stream:
         """Read a batch or streaming DataFrame; Spark writes its rows into an ingest log.
 
-        Of a plain scan of Parquet files nodes read the files themselves; see docs/files.md.
+        Of a plain scan of files nodes read the files themselves; see docs/files.md.
 
         Args:
             df: Any DataFrame.

@@ -23,7 +23,6 @@ from holdfast.shell.spark.ingest import FrameSource, Ingest
 from holdfast.shell.storage.errors import UnknownStream
 from holdfast.shell.storage.ingest_log import IngestMeta, read_meta
 from holdfast.shell.storage.paths import ingest_path
-from holdfast.shell.storage.user_rows import FilesFormat
 
 if TYPE_CHECKING:
     from holdfast.api.steps import FromFrame, Step
@@ -153,7 +152,7 @@ def _files_source(frame: FromFrame, flow: Graph, *, is_begun: bool) -> FilesSour
         frame.time,
         frame.delay_us,
         frame.ahead_us,
-        FilesFormat("parquet", is_exact=True),
+        scan.of,
     )
     return FilesSource(
         scan.places[0],

@@ -39,10 +39,8 @@ from holdfast.shell.spark.active_session import active_session
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.storage.commit_counting import CommitFinder, user_files_of
-from holdfast.shell.storage.ingest_log import (
-    IngestMeta,
-    read_meta,
-)
+from holdfast.shell.storage.exact_texts import COLUMNS, columns_of
+from holdfast.shell.storage.ingest_log import IngestMeta, read_meta
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import has_files, is_remote, store_at
 from holdfast.shell.storage.user_files import partition_of
@@ -53,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.shell.sources.file_recorder import FilesSource
+    from holdfast.shell.storage.user_rows import FilesFormat
 
 _WITH_COLUMNS = ("parquet", "orc")
 
@@ -160,9 +159,10 @@ def _files_again(meta: IngestMeta, spark: SparkSession, log: str) -> DataFrame:
         folders.setdefault(tuple(partition_of(file.path).items()), []).append(file.path)
     whole = spark.createDataFrame([], from_arrow_schema(schema))
     for named, paths in folders.items():
-        reader = spark.read.options(**dict(of.options)).option("mergeSchema", "true")
+        options = {name: value for name, value in of.options if name != COLUMNS}
+        reader = spark.read.options(**options).option("mergeSchema", "true")
         if of.name not in _WITH_COLUMNS:
-            own = [field for field in schema if field.name not in dict(named)]
+            own = [field for field in _all_columns(of, schema) if field.name not in dict(named)]
             reader = reader.schema(from_arrow_schema(pa.schema(own)))
         rows = reader.format(of.name).load([f"file://{path}" for path in paths])
         for name, value in named:
@@ -179,6 +179,17 @@ def _files_again(meta: IngestMeta, spark: SparkSession, log: str) -> DataFrame:
             )
         )
     return whole
+
+
+def _all_columns(of: FilesFormat, schema: pa.Schema) -> list[pa.Field]:
+    """The columns of a text; a CSV whose columns are known by their places has unread ones, too."""
+    named = of.option(COLUMNS, "")
+    if not named:
+        return list(schema)
+    return [
+        schema.field(name) if name in schema.names else pa.field(name, pa.string())
+        for name in columns_of(named)
+    ]
 
 
 def _compared(step: Step, given: DataFrame, recorded: DataFrame) -> InputCheck:

@@ -23,7 +23,7 @@ from holdfast.driver.catalyst.trees import frame_of
 from holdfast.driver.scans import NotPlain, files_in
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.errors import DataflowError, UnsupportedError
-from holdfast.shell.storage.exact_parquet import has_null
+from holdfast.shell.storage.exact_files import has_null
 from holdfast.shell.storage.user_files import UserFileError, partition_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.core.queues.recording import UserFile
     from holdfast.driver.catalyst.trees import Expression, Plan
     from holdfast.driver.scans import Scan
+    from holdfast.shell.storage.user_rows import FilesFormat
 
 
 def conditions_of(
@@ -71,7 +72,8 @@ def conditions_of(
     if frame.df.isStreaming:
         _require_marked(frame, scan)
     if not is_begun:
-        _require_files(frame, scan, [name for each in made for name in each.columns])
+        read = [name for each in made for name in each.columns]
+        _require_files(frame, scan, read, schema.field(frame.time))
     return made
 
 
@@ -116,17 +118,17 @@ def _parts(condition: Expression) -> Iterator[Expression]:
         yield from _parts(child)
 
 
-def _require_files(frame: FromFrame, scan: Scan, columns: list[str]) -> None:
+def _require_files(frame: FromFrame, scan: Scan, columns: list[str], time: pa.Field) -> None:
     """Raise `NotPlain` if folders name a column that a filter reads, or a time may be null."""
     for file in (file for place in scan.places for file in files_in(place)):
         if named := [name for name in partition_of(file.path) if name in columns]:
             raise NotPlain(f"its filter reads {named[0]}, which folders name")
-        if _has_null(file, frame.time):
+        if _has_null(file, scan.of, time):
             raise NotPlain(f"it has a filter, and {frame.time} is null in {file.path}")
 
 
-def _has_null(file: UserFile, column: str) -> bool:
+def _has_null(file: UserFile, of: FilesFormat, time: pa.Field) -> bool:
     try:
-        return has_null(file, column)
+        return has_null(file, of, time)
     except UserFileError as error:
         raise NotPlain(str(error)) from None

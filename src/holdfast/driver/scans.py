@@ -1,8 +1,9 @@
 """Which DataFrames are plain scans of files, so that nodes can read the files instead of Spark.
 
-A scan is plain if nothing but columns and rows is chosen of Parquet files in local folders, and if
-pyarrow gives of these files exactly what Spark gives: of a file whose columns have other types or
-other names, or whose times are of Spark's old calendar, that is not so (`exact_parquet.py`).
+A scan is plain if nothing but columns and rows is chosen of files in local folders, and if pyarrow
+gives of these files exactly what Spark gives: of a file whose columns have other types or other
+names, or whose times are of Spark's old calendar, that is not so (`exact_files.py`). Of bad lines
+of CSV and JSON Spark makes nulls, unless its reader has `mode=FAILFAST`: then both raise.
 
 Filters become steps of the dataflow behind the files (`scan_filters.py`). Rows that they leave out
 still move time, which decides what is late. Nothing of a batch DataFrame is late. Of a stream,
@@ -14,6 +15,7 @@ The way is chosen when the query starts. A location that was begun one way goes 
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +25,11 @@ from holdfast.api import steps
 from holdfast.api.windows import CountWindow
 from holdfast.driver.catalyst.trees import plan_of
 from holdfast.driver.schemas import schema_from_spark
-from holdfast.shell.storage.exact_parquet import why_not_exact, why_not_of_folders
+from holdfast.shell.storage.exact_files import FAILFAST, why_not_exact
+from holdfast.shell.storage.exact_parquet import why_not_of_folders
+from holdfast.shell.storage.exact_texts import COLUMNS, columns_of
 from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
+from holdfast.shell.storage.user_rows import FilesFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +44,18 @@ if TYPE_CHECKING:
 
 SETTING: Final = "readFilesInNodes"
 _PASSED: Final = ("SubqueryAlias",)
-_OPTIONS: Final = {"path", "maxfilespertrigger"}
+_OPTIONS: Final = {
+    "parquet": {},
+    "orc": {},
+    "csv": {
+        "mode": "failfast",
+        "enforceschema": "true",
+        **dict.fromkeys(("header", "sep", "delimiter", "inferschema"), ""),
+    },
+    "json": {"mode": "failfast"},
+}
+"""By format the options that a reader may have, and the values that these must have; empty: any."""
+_OF_ALL: Final = {"path", "maxfilespertrigger"}
 _USUAL: Final = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -49,6 +65,12 @@ _USUAL: Final = {
     "spark.sql.parquet.fieldId.read.enabled": "false",
 }
 """Settings by which Spark reads other rows or values of the same files."""
+_USUAL_OF: Final = {
+    "orc": {"spark.sql.orc.impl": "native"},
+    "csv": {"spark.sql.legacy.timeParserPolicy": "CORRECTED"},
+    "json": {"spark.sql.legacy.timeParserPolicy": "CORRECTED"},
+}
+_ZONES: Final = ("UTC", "Etc/UTC", "GMT")
 _FILES_MAX: Final = 1_000
 """Of a micro-batch, unless the reader says otherwise; Spark's own default."""
 
@@ -77,12 +99,14 @@ class Scan:
     Attributes:
         places: Folders and files.
         files_max: Of one micro-batch.
+        of: How rows lie in the files.
         filters: The lowest first.
         leaf: The plan that reads the files; None: nobody needs it.
     """
 
     places: tuple[str, ...]
     files_max: int
+    of: FilesFormat
     filters: tuple[Filtering, ...] = ()
     leaf: Plan | None = None
 
@@ -111,7 +135,7 @@ def plain_scan(frame: FromFrame, flow: Graph, *, is_begun: bool) -> Scan:
         raise NotPlain(f"{word} takes the rows of a batch DataFrame in order of time")
     scan = _scan_of(df)
     if not is_begun:
-        require_exact(df, scan.places, schema_from_spark(df.schema))
+        require_exact(df, scan, schema_from_spark(df.schema))
     return scan
 
 
@@ -162,7 +186,7 @@ def _of_relation(spark: SparkSession, leaf: Any) -> Scan:
     if relation.location().getClass().getSimpleName() != "InMemoryFileIndex":
         raise NotPlain("it reads a table")
     paths = [str(path.toString()) for path in _each(relation.location().rootPaths())]
-    return _scan(spark, str(relation.fileFormat().toString()), paths, _dict(relation.options()))
+    return _scan(spark, str(relation.fileFormat().toString()), paths, relation.options(), leaf)
 
 
 def scan_of_stream(spark: SparkSession, leaf: Any) -> Scan:
@@ -171,24 +195,65 @@ def scan_of_stream(spark: SparkSession, leaf: Any) -> Scan:
     options = _dict(source.options())
     paths = [options["path"]] if "path" in options else []
     paths += [str(path) for path in _each(source.paths())]
-    return _scan(spark, str(source.className()), paths, options)
+    return _scan(spark, str(source.className()), paths, source.options(), leaf)
 
 
-def _scan(spark: SparkSession, format: str, paths: list[str], options: Mapping[str, str]) -> Scan:
-    for name, usual in _USUAL.items():
-        if str(spark.conf.get(name, usual)).lower() != usual.lower():
-            raise NotPlain(f"{name} is set")
-    if format.lower() != "parquet":
+def _scan(spark: SparkSession, format: str, paths: list[str], options: Any, leaf: Any) -> Scan:
+    name = format.lower()
+    if name not in FAILFAST:
         raise NotPlain(f"its format is {format}")
-    if unknown := [name for name in options if name.lower() not in _OPTIONS]:
-        raise NotPlain(f"its reader has the option {unknown[0]}")
+    for setting, usual in (_USUAL | _USUAL_OF.get(name, {})).items():
+        if str(spark.conf.get(setting, usual)).lower() != usual.lower():
+            raise NotPlain(f"{setting} is set")
+    given = {option.lower(): value for option, value in _dict(options).items()}
+    _require_options(name, given)
+    schema = leaf.schema()
+    kinds = {str(field.name()): str(field.dataType().typeName()) for field in schema.fields()}
+    if name != "parquet" and "timestamp" in kinds.values():
+        _require_utc(spark, name)
     if any(set(path) & set("*?[{") for path in paths):
         raise NotPlain("its path is a glob")
     places = tuple(_local(spark, path) for path in paths)
     if any(os.path.exists(os.path.join(place, "_spark_metadata")) for place in places):
         raise NotPlain("Spark keeps a list of the folder's files")
-    given = {name.lower(): value for name, value in options.items()}
-    return Scan(places, int(given.get("maxfilespertrigger", _FILES_MAX)))
+    of = _format_of(name, given, list(kinds))
+    return Scan(places, int(given.get("maxfilespertrigger", _FILES_MAX)), of)
+
+
+def _require_options(name: str, given: Mapping[str, str]) -> None:
+    """Raise `NotPlain` if a reader has options by which it may give something else."""
+    known = _OPTIONS[name]
+    if unknown := [option for option in given if option not in {*known, *_OF_ALL}]:
+        raise NotPlain(f"its reader has the option {unknown[0]}")
+    for option, value in given.items():
+        if known.get(option) and value.lower() != known[option]:
+            raise NotPlain(f"its reader has {option}={value}")
+    if FAILFAST[name] and "mode" not in given:
+        raise NotPlain(
+            f"it makes nulls of bad lines of {name}; with the reader's option mode=FAILFAST nodes "
+            "read it"
+        )
+
+
+def _require_utc(spark: SparkSession, name: str) -> None:
+    """Raise `NotPlain` if times of files depend on a zone: in ORC the JVM's, in texts Spark's."""
+    jvm: Any = spark._jvm
+    zone = str(jvm.java.util.TimeZone.getDefault().getID())
+    zone = zone if name == "orc" else str(spark.conf.get("spark.sql.session.timeZone"))
+    if zone not in _ZONES:
+        raise NotPlain(f"times of {name} are in the time zone {zone}")
+
+
+def _format_of(name: str, given: Mapping[str, str], columns: list[str]) -> FilesFormat:
+    """How rows lie in the files. Columns of CSV are known by their places, as to Spark."""
+    if name != "csv":
+        return FilesFormat(name, is_exact=True)
+    sep = given.get("sep", given.get("delimiter", ","))
+    if len(sep) != 1 or sep in '"\\\r\n' or not sep.isascii():
+        raise NotPlain(f"its reader has sep={sep}")
+    options = {"header": given.get("header", "false").lower(), "sep": sep}
+    said = (*options.items(), (COLUMNS, json.dumps(columns)))
+    return FilesFormat(name, tuple(sorted(said)), is_exact=True)
 
 
 def _local(spark: SparkSession, path: str) -> str:
@@ -202,9 +267,9 @@ def _local(spark: SparkSession, path: str) -> str:
     return str(found.getPath())
 
 
-def require_exact(df: DataFrame, places: tuple[str, ...], schema: pa.Schema) -> None:
+def require_exact(df: DataFrame, scan: Scan, schema: pa.Schema) -> None:
     """Raise `NotPlain` unless pyarrow gives of these files what Spark gives, as far as is known."""
-    listed = [files_in(place) for place in places]
+    listed = [files_in(place) for place in scan.places]
     paths = [file.path for files in listed for file in files]
     if len(paths) != len(set(paths)):
         raise NotPlain("it reads a file twice")
@@ -212,16 +277,26 @@ def require_exact(df: DataFrame, places: tuple[str, ...], schema: pa.Schema) -> 
         given = {unquote(urlsplit(url).path) for url in df.inputFiles()}
         if given != set(paths):
             raise NotPlain("its folder holds other files by now")
-    for place, files in zip(places, listed, strict=True):
+    taken = set(schema.names)
+    if scan.of.name == "csv":
+        taken |= set(columns_of(scan.of.option(COLUMNS, "")))
+    for place, files in zip(scan.places, listed, strict=True):
         for name in partition_of(f"{place}/"):
-            if name in schema.names:
+            if name in taken:
                 raise NotPlain(f"its path names the column {name}")
-        for file in files[:1]:
-            named = partition_of(file.path)
-            if reason := why_not_of_folders(named, schema):
-                raise NotPlain(reason)
-            if reason := why_not_exact(file, [f for f in schema if f.name not in named]):
-                raise NotPlain(reason)
+        # A text shows by its name whether it is packed.
+        for file in files if FAILFAST[scan.of.name] else files[:1]:
+            _require_exact(file, scan.of, schema, taken)
+
+
+def _require_exact(file: UserFile, of: FilesFormat, schema: pa.Schema, taken: set[str]) -> None:
+    named = partition_of(file.path)
+    if of.name == "csv" and (columns := taken.intersection(named)):
+        raise NotPlain(f"folders name the column {min(columns)}")
+    if reason := why_not_of_folders(named, schema):
+        raise NotPlain(reason)
+    if reason := why_not_exact(file, of, [field for field in schema if field.name not in named]):
+        raise NotPlain(reason)
 
 
 def files_in(place: str) -> list[UserFile]:

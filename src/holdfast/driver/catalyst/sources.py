@@ -15,7 +15,6 @@ from holdfast.driver.schemas import schema_from_spark
 from holdfast.driver.user_files import default_name
 from holdfast.errors import DataflowError
 from holdfast.shell.spark.watermarks import watermarks_of
-from holdfast.shell.storage.user_rows import FilesFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +51,7 @@ def files_below(spark: SparkSession, plan: Plan) -> Scan:
     try:
         scan = scan_of_stream(spark, plan.java)
         frame = frame_of(spark, plan.java)
-        require_exact(frame, scan.places, schema_from_spark(frame.schema))
+        require_exact(frame, scan, schema_from_spark(frame.schema))
     except NotPlain as error:
         raise untranslatable("files", f"{error}, so Spark reads them") from None
     return scan
@@ -66,7 +65,7 @@ def read_files(
     delay_us: int | None,
     trigger: Mapping[str, Any] | None,
 ) -> tuple[Stream, int]:
-    """A source of Parquet files that must be what Spark reads, and the place of its time column.
+    """A source of files that must be what Spark reads, and the place of its time column.
 
     Args:
         flow: Whose source it becomes.
@@ -80,6 +79,7 @@ def read_files(
     is_bounded = trigger is not None and "availableNow" in trigger
     stream = flow.source_files(
         scan.place,
+        format=scan.of.name,
         time=time,
         schema=schema,
         name=flow.unique_name(default_name(scan.place)),
@@ -89,7 +89,7 @@ def read_files(
     )
     operation = stream.step.operation
     assert isinstance(operation, FromFiles)
-    meta = replace(operation.files.meta, user_files=FilesFormat("parquet", is_exact=True))
+    meta = replace(operation.files.meta, user_files=scan.of)
     files = replace(operation.files, meta=meta, files_max=scan.files_max)
     step = replace(stream.step, operation=replace(operation, files=files))
     flow.steps[-1] = step

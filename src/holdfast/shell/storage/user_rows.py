@@ -29,7 +29,17 @@ from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
+from holdfast.shell.storage.exact_orc import orc_difference, require_new_calendar
 from holdfast.shell.storage.exact_parquet import difference, why_not_of_folders
+from holdfast.shell.storage.exact_texts import (
+    COLUMNS,
+    Parse,
+    columns_of,
+    csv_exactly,
+    json_exactly,
+    require_plain_values,
+    why_not_of_text,
+)
 from holdfast.shell.storage.parquet_times import (
     GroupTimes,
     file_times,
@@ -64,6 +74,7 @@ _ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
 """A time of the day comes before a zone: the end of `2026-11-25` is none."""
 _BAD: Final = (pa.ArrowException, ValueError, OverflowError)
 _MARK: Final = b"\xef\xbb\xbf"
+_ASIDE: Final = "give the source dead_letters=... to put such rows aside"
 _OFF: Final = (
     "have Spark read it: begin again in a new checkpointLocation with "
     "spark.holdfast.readFilesInNodes=false, or for from_dataframe with any option of the reader, "
@@ -77,9 +88,9 @@ class FilesFormat:
 
     Attributes:
         name: One of `FORMATS`.
-        options: Of CSV `header` and `sep`, as Spark names them.
+        options: Of CSV `header` and `sep`, as Spark names them, and if it is exact `COLUMNS`.
         has_dead_letters: Whether a bad row becomes a row that says so; else it raises.
-        is_exact: Whether it is Parquet that Spark must read alike; see exact_parquet.py.
+        is_exact: Whether Spark must read it alike; see exact_files.py.
     """
 
     name: str
@@ -167,7 +178,7 @@ def read_rows(
     require_unchanged(file)
     wanted = set(schema.names if columns is None or of.has_dead_letters else (*columns, time))
     named = {k: v for k, v in partition_of(file.path).items() if k in wanted}
-    if of.is_exact and (reason := why_not_of_folders(partition_of(file.path), schema)):
+    if of.is_exact and (reason := _why_not_by_name(file, of, schema)):
         raise UserFileDamaged(f"{file.path} cannot be read: {reason}; {_OFF}")
     making = _Making(schema, time, wanted, named)
     try:
@@ -181,6 +192,18 @@ def read_rows(
             raise
         yield Found([BadRow(None, None, f"the rest of the file cannot be read: {cause}")])
     require_unchanged(file)
+
+
+def _why_not_by_name(file: UserFile, of: FilesFormat, schema: pa.Schema) -> str:
+    """Why Spark may read other rows, as a file's path and its columns show; empty: it does not."""
+    named = partition_of(file.path)
+    if of.name == "csv" and (taken := set(named).intersection(columns_of(of.option(COLUMNS, "")))):
+        return f"folders name the column {min(taken)!r}"
+    reason = why_not_of_folders(named, schema)
+    if not reason and of.name in _TEXTS:
+        own = (field for field in schema if field.name not in named)
+        reason = why_not_of_text(file.path, of.name, own)
+    return reason
 
 
 def _all_sorted_out(
@@ -214,9 +237,9 @@ def _sorted_out(file: UserFile, of: FilesFormat, chunk: Chunk, making: _Making) 
         bad = next((row for row in found if isinstance(row, BadRow)), None)
         if bad is not None and not of.has_dead_letters:
             word = "line" if of.name in _TEXTS else "row"
+            way_out = _OFF if of.is_exact else _ASIDE
             raise UserFileDamaged(
-                f"{file.path}, {word} {bad.number}: {bad.reason}; give the source dead_letters=... "
-                "to put such rows aside"
+                f"{file.path}, {word} {bad.number}: {bad.reason}; {way_out}"
             ) from None
         if found:
             yield Found(found)
@@ -413,15 +436,22 @@ def _empty_rows(count: int) -> pa.RecordBatch:
 
 
 def _orc(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], _: str
 ) -> Iterable[pa.RecordBatch]:
     from pyarrow import orc
 
     opened = orc.ORCFile(source)
+    if of.is_exact and (
+        reason := orc_difference(opened, [schema.field(name) for name in sorted(wanted)])
+    ):
+        raise ValueError(f"{reason}; {_OFF}")
     columns = [name for name in schema.names if name in wanted & set(opened.schema.names)]
     for stripe in range(opened.nstripes):
         rows = opened.read_stripe(stripe, columns=columns or opened.schema.names[:1])
-        yield rows if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()[0]
+        made = rows if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()[0]
+        if of.is_exact:
+            require_new_calendar(made)
+        yield made
 
 
 def _arrow(
@@ -437,9 +467,7 @@ def _arrow(
 class _Lines:
     """Lines of a text, parsed together."""
 
-    def __init__(
-        self, first: int, block: bytes, parse: Callable[[bytes, int], pa.RecordBatch]
-    ) -> None:
+    def __init__(self, first: int, block: bytes, parse: Parse) -> None:
         self.first = first
         self.behind_us = BEGINNING_US
         self._block = block
@@ -457,7 +485,7 @@ class _Lines:
             count = self._block.count(b"\n") + (not self._block.endswith(b"\n"))
             return self._parse(self._block, count)
         lines = [line for line in self._lines[start:stop] if line.strip()]
-        return self._parse(b"\n".join(lines), len(lines))
+        return self._parse(b"".join(line + b"\n" for line in lines), len(lines))
 
     def text(self, number: int) -> str:
         return self._lines[number].rstrip(b"\r").decode(errors="replace")
@@ -476,19 +504,17 @@ def _blocks(source: Any) -> Iterator[bytes]:
         yield rest
 
 
-def _in_lines(
-    blocks: Iterator[bytes], first: int, parse: Callable[[bytes, int], pa.RecordBatch]
-) -> Iterator[Chunk]:
+def _in_lines(blocks: Iterator[bytes], first: int, parse: Parse) -> Iterator[Chunk]:
     for block in blocks:
         lines = _Lines(first, block, parse)
         yield lines
         first += block.count(b"\n")
 
 
-def _unmarked(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Without the mark that some editors put before a text in UTF-8."""
+def _unmarked(blocks: Iterator[bytes], of: FilesFormat) -> Iterator[bytes]:
+    """Without the mark that some editors put before a text in UTF-8, unless it must be exact."""
     for number, block in enumerate(blocks):
-        yield block if number else block.removeprefix(_MARK)
+        yield block if number or of.is_exact else block.removeprefix(_MARK)
 
 
 def _csv(
@@ -496,14 +522,20 @@ def _csv(
 ) -> Iterator[Chunk]:
     from pyarrow import csv
 
-    parsing = csv.ParseOptions(delimiter=of.option("sep", ","), newlines_in_values=False)
-    blocks, first, names = _unmarked(_blocks(source)), 1, list(schema.names)
+    sep = of.option("sep", ",")
+    parsing = csv.ParseOptions(delimiter=sep, newlines_in_values=False)
+    blocks, first = _unmarked(_blocks(source), of), 1
+    names = columns_of(of.option(COLUMNS, "")) if of.is_exact else list(schema.names)
     if of.option("header", "false") == "true":
         block = next(blocks, b"")
         header, _, rest = block.partition(b"\n")
-        names = _header(header, parsing)
+        if not of.is_exact:
+            names = _header(header, parsing)
+        elif block:
+            require_plain_values(header + b"\n", sep, 1)  # Spark looks for one that is not blank.
         blocks, first = _with_first(rest, blocks), 2
     included = [name for name in names if name in wanted] or names[:1]
+    numbers = [f.name for f in schema if f.name in included and not pa.types.is_string(f.type)]
     ways = [
         csv.ConvertOptions(
             column_types=types,
@@ -530,6 +562,8 @@ def _csv(
                     ways.remove(way)  # The next block is most likely as this one.
         raise AssertionError("one way is always left")
 
+    if of.is_exact:
+        return _in_lines(blocks, first, csv_exactly(parse, sep, names, numbers))
     return _in_lines(blocks, first, parse)
 
 
@@ -563,11 +597,15 @@ def _with_first(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _json(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], _: str
 ) -> Iterator[Chunk]:
     from pyarrow import json
 
-    explicit = pa.schema([field for field in _as_text(schema) if field.name in wanted])
+    explicit = pa.schema(
+        field.with_type(pa.string()) if pa.types.is_date(field.type) else field
+        for field in _as_text(schema)  # A date of JSON is a text; Arrow takes numbers for one.
+        if field.name in wanted
+    )
     parsing = json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore")
 
     def parse(block: bytes, lines: int) -> pa.RecordBatch:
@@ -579,7 +617,9 @@ def _json(
             raise ValueError(f"{lines} lines hold {found.num_rows} records")
         return found
 
-    return _in_lines(_unmarked(_blocks(source)), 1, parse)
+    return _in_lines(
+        _unmarked(_blocks(source), of), 1, json_exactly(parse) if of.is_exact else parse
+    )
 
 
 def _as_text(schema: pa.Schema) -> pa.Schema:

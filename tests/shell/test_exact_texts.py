@@ -66,6 +66,7 @@ def test_columns_of_csv_are_known_by_their_places(tmp_path: Path) -> None:
         ("a,,1,1e999,{at}", "not finite"),
         ("a,b\rc,1,1,{at}", "carriage return"),
         ("\ufeffa,,1,1,{at}", "mark of UTF-8"),
+        ("a,,1,1,2024-01-02 03:04:05+19:00", "14 hours"),
         ("a,,1,1", "Expected 5 columns"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
@@ -105,7 +105,11 @@ def test_others_are_read_by_spark_which_says_why(
 ) -> None:
     plain = spark.read.parquet(folder)
     followed = spark.readStream.schema("at TIMESTAMP, k BIGINT").parquet(folder)
-    failing = spark.read.schema(plain.schema).option("mode", "FAILFAST")
+
+    def failing(name: str, value: str) -> DataFrameReader:
+        reader = spark.read.schema("at TIMESTAMP, m DECIMAL(5,2)").option("mode", "FAILFAST")
+        return reader.option(name, value)
+
     narrow = spark.readStream.schema("at TIMESTAMP, k INT").parquet(folder)
     upper = spark.readStream.schema("at TIMESTAMP, K BIGINT").parquet(folder)
     for frame, reason in (
@@ -123,9 +127,9 @@ def test_others_are_read_by_spark_which_says_why(
         (spark.read.parquet(folder, folder), "reads a file twice"),
         (spark.read.text(folder).selectExpr("timestamp_seconds(1) AS at"), "is computed"),
         (spark.read.schema(plain.schema).json(folder), "makes nulls of bad lines of json"),
-        (failing.option("timestampFormat", "y").json(folder), "has the option timestampformat"),
-        (failing.option("sep", "||").csv(folder), "has sep=||"),
-        (failing.schema("at TIMESTAMP, m DECIMAL(5,2)").json(folder), "'m' is decimal128(5, 2)"),
+        (failing("timestampFormat", "y").json(folder), "has the option timestampformat"),
+        (failing("sep", "||").csv(folder), "has sep=||"),
+        (failing("maxFilesPerTrigger", "1").json(folder), "'m' is decimal128(5, 2)"),
         (spark.range(3).selectExpr("timestamp_seconds(id) AS at"), "computed"),
         (narrow, "column 'k' is int64, not int32"),
         (upper, "column 'K' is written otherwise"),

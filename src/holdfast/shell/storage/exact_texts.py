@@ -6,6 +6,7 @@ an error that says how to have Spark read it, never another value.
 - Quotes: Spark takes a backslash in a quoted value for an escape and keeps doubled quotes. So a
   quoted value may hold neither a quote nor a backslash.
 - Numbers: pyarrow passes over blanks around them, and reads `0x10`, `nan` and `inf`.
+- Times: no zone is more than 14 hours away; pyarrow also knows those that Spark does not.
 - Lines: to Spark a carriage return alone ends one. Blank ones are no rows to either.
 """
 
@@ -32,6 +33,7 @@ _PACKED: Final = (".gz", ".gzip", ".bz2", ".deflate", ".lz4", ".snappy", ".zst",
 """How names of files end that Spark unpacks."""
 _ODD_NUMBER: Final = r"^\s|\s$|^[+-]?0[xX]"
 _BLANK: Final = re.compile(rb"^[\x00-\x20]+$", re.MULTILINE)
+_FAR: Final = re.compile(rb"[T ]\d\d[:.\d]*[+-](?:1[5-9]|2\d)")
 _MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -59,24 +61,26 @@ def columns_of(option: str) -> list[str]:
     return [str(name) for name in json.loads(option)]
 
 
-def csv_exactly(parse: Parse, sep: str, names: Sequence[str], numbers: Sequence[str]) -> Parse:
+def csv_exactly(parse: Parse, sep: str, names: Sequence[str], read: Sequence[pa.Field]) -> Parse:
     """A parser that raises where Spark would have other rows.
 
     Args:
         parse: Gives the rows.
         sep: Between values.
         names: Of all columns.
-        numbers: Of those that are read and are no text.
+        read: Those that are read.
     """
     from pyarrow import csv
 
     parsing = csv.ParseOptions(delimiter=sep, newlines_in_values=False)
+    numbers = [field.name for field in read if not pa.types.is_string(field.type)]
     texts = csv.ConvertOptions(
         column_types=dict.fromkeys(numbers, pa.string()), include_columns=numbers
     )
 
     def parse_exactly(block: bytes, lines: int) -> pa.RecordBatch:
         require_plain_values(block, sep, len(names))
+        _require_near(block, read)
         rows = parse(block, lines)
         _require_sure(rows)
         if numbers and _odd(sep).search(block):
@@ -89,11 +93,12 @@ def csv_exactly(parse: Parse, sep: str, names: Sequence[str], numbers: Sequence[
     return parse_exactly
 
 
-def json_exactly(parse: Parse) -> Parse:
+def json_exactly(parse: Parse, read: Sequence[pa.Field]) -> Parse:
     """A parser that raises where Spark would have other rows."""
 
     def parse_exactly(block: bytes, lines: int) -> pa.RecordBatch:
         _require_plain_lines(block)
+        _require_near(block, read)
         rows = parse(block, lines)
         _require_sure(rows)
         return rows
@@ -121,6 +126,11 @@ def _require_plain_lines(block: bytes) -> None:
         raise ValueError("it begins with a mark of UTF-8")
     if block.count(b"\r") != block.count(b"\r\n"):
         raise ValueError("a carriage return stands alone")
+
+
+def _require_near(block: bytes, read: Sequence[pa.Field]) -> None:
+    if any(pa.types.is_timestamp(field.type) for field in read) and _FAR.search(block):
+        raise ValueError("a time zone is more than 14 hours away")
 
 
 @cache

@@ -535,7 +535,7 @@ def _csv(
             require_plain_values(header + b"\n", sep, 1)  # Spark looks for one that is not blank.
         blocks, first = _with_first(rest, blocks), 2
     included = [name for name in names if name in wanted] or names[:1]
-    numbers = [f.name for f in schema if f.name in included and not pa.types.is_string(f.type)]
+    read = [field for field in schema if field.name in included]
     ways = [
         csv.ConvertOptions(
             column_types=types,
@@ -563,7 +563,7 @@ def _csv(
         raise AssertionError("one way is always left")
 
     if of.is_exact:
-        return _in_lines(blocks, first, csv_exactly(parse, sep, names, numbers))
+        return _in_lines(blocks, first, csv_exactly(parse, sep, names, read))
     return _in_lines(blocks, first, parse)
 
 
@@ -617,9 +617,9 @@ def _json(
             raise ValueError(f"{lines} lines hold {found.num_rows} records")
         return found
 
-    return _in_lines(
-        _unmarked(_blocks(source), of), 1, json_exactly(parse) if of.is_exact else parse
-    )
+    blocks = _unmarked(_blocks(source), of)
+    read = [field for field in schema if field.name in wanted]
+    return _in_lines(blocks, 1, json_exactly(parse, read) if of.is_exact else parse)
 
 
 def _as_text(schema: pa.Schema) -> pa.Schema:

@@ -1,5 +1,6 @@
 """What the race says of a peer that is wrong, fails, never ends, or cannot be had."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,3 +229,29 @@ def test_every_peer_has_its_script_and_refuses_only_queries_there_are() -> None:
 
 def test_sizes_of_some_queries_are_those_queries_alone() -> None:
     assert bench.QUICK.of(("q8",)).throughput.tuples == {"q8": bench.FULL.throughput.tuples["q8"]}
+
+
+def test_from_files_into_files_a_run_takes_until_its_last_file_is_shown(tmp_path: Path) -> None:
+    """Whatever the engine says of itself."""
+    body = writing(RIGHT) + "say(seconds=0.001)\n"
+    peer = peer_that(tmp_path, "time.sleep(0.2)\n" + body)
+    python = environment(peer.name, (), tmp_path)
+    events = Events(10, 10, {"parquet": {"bid": str(tmp_path)}})
+    course = Course("q12", events, EXPECTED, is_with_start=True)
+    assert race.run_once(peer, python, course, TIMEOUT_S, tmp_path / "run")["seconds"] >= 0.2
+    shown = tmp_path / "run" / "output" / "part_0"
+    os.utime(shown)
+    assert race.last_shown_s(shown.parent) == shown.stat().st_ctime
+    (tmp_path / "none").mkdir()
+    with pytest.raises(BenchFailed, match="no file of results"):
+        race.last_shown_s(tmp_path / "none")
+
+
+def test_the_race_from_files_comes_first_on_the_page() -> None:
+    given = results()
+    given["files"] = given["throughput"]
+    page = peers_page.PAGE.render(given)
+    assert page.index("## From files into files") < page.index("## Throughput")
+    assert "| throughput of q12 from files into files to Structured Streaming | ≥ 20 |" in page
+    given["files"]["q12"]["systems"]["holdfast"]["is_identical"] = False
+    assert peers_page.has_wrong_output(given)

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from holdfast_bench.peers import latency, race, recovery, topics
 from holdfast_bench.peers.latency import LatencySizes
-from holdfast_bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
+from holdfast_bench.peers.peer import (
+    FROM_FILES,
+    HOLDFAST,
+    HOLDFAST_FILES,
+    PEERS,
+    QUERIES,
+    Peer,
+)
 from holdfast_bench.peers.race import Installed, RaceSizes
 from holdfast_bench.peers.recovery import RecoverySizes
 from holdfast_bench.peers.topics import TopicsSizes
@@ -24,13 +31,15 @@ class Sizes:
 
     Attributes:
         name: For the report.
-        throughput: Of the race.
+        files: Of the race from files into files.
+        throughput: Of the race from log to log.
         latency: At shares of each one's maximum.
         recovery: Kills.
         topics: From topic to topic of Kafka.
     """
 
     name: str
+    files: RaceSizes
     throughput: RaceSizes
     latency: LatencySizes
     recovery: RecoverySizes
@@ -38,12 +47,10 @@ class Sizes:
 
     def of(self, queries: tuple[str, ...]) -> Sizes:
         """The same for some queries; recovery has its own."""
-        tuples = {query: FULL.throughput.tuples[query] for query in queries}
-        tuples |= {q: n for q, n in self.throughput.tuples.items() if q in queries}
-        throughput = replace(self.throughput, tuples=tuples)
         return replace(
             self,
-            throughput=throughput,
+            files=_of(self.files, FULL.files, queries),
+            throughput=_of(self.throughput, FULL.throughput, queries),
             latency=replace(self.latency, queries=_both(FULL.latency.queries, queries)),
             topics=replace(self.topics, queries=_both(FULL.topics.queries, queries)),
         )
@@ -51,6 +58,7 @@ class Sizes:
     def parts(self, experiment: str) -> Iterator[Sizes]:
         """The same query by query, as far as the experiment has several."""
         queries = {
+            "files": tuple(self.files.tuples),
             "throughput": tuple(self.throughput.tuples),
             "latency": self.latency.queries,
             "recovery": (),
@@ -65,10 +73,19 @@ class Sizes:
         """The same with so many runs of the race, and of latencies at half of the maximum."""
         return replace(
             self,
+            files=replace(self.files, repeats=repeats),
             throughput=replace(self.throughput, repeats=repeats),
             latency=replace(self.latency, repeats=repeats),
             topics=replace(self.topics, repeats=repeats),
         )
+
+
+def _of(sizes: RaceSizes, full: RaceSizes, queries: tuple[str, ...]) -> RaceSizes:
+    """A race of some queries, those that it has not in full."""
+    tuples = {query: full.tuples[query] for query in queries}
+    return replace(
+        sizes, tuples=tuples | {q: sizes.tuples[q] for q in queries if q in sizes.tuples}
+    )
 
 
 def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,6 +94,12 @@ def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
 
 FULL: Final = Sizes(
     "full",
+    RaceSizes(
+        {"q1": 30_000_000, "q3": 3_000_000, "q8": 1_200_000, "q12": 30_000_000},
+        2,
+        600.0,
+        is_with_start=True,
+    ),
     RaceSizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 1_000_000, "q12": 10_000_000}, 3, 600.0),
     LatencySizes(("q1", "q3", "q8", "q12"), (0.1, 0.5, 0.8), 3, 20.0, 5.0, 1_000_000),
     RecoverySizes(5, 10_000.0, 3.0, 240.0),
@@ -84,6 +107,7 @@ FULL: Final = Sizes(
 )
 QUICK: Final = Sizes(
     "quick",
+    RaceSizes({"q12": 300_000}, 1, 600.0, is_with_start=True),
     RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 600.0),
     LatencySizes(("q3",), (0.5,), 1, 5.0, 3.0, 100_000),
     RecoverySizes(1, 5_000.0, 2.0, 90.0),
@@ -91,7 +115,7 @@ QUICK: Final = Sizes(
 )
 
 __all__ = ["EXPERIMENTS", "FULL", "NAMES", "QUERIES", "QUICK", "run"]
-EXPERIMENTS: Final = ("throughput", "latency", "recovery", "topics")
+EXPERIMENTS: Final = ("files", "throughput", "latency", "recovery", "topics")
 NAMES: Final = tuple(peer.name for peer in PEERS if peer is not HOLDFAST)
 
 
@@ -154,6 +178,9 @@ def _run_one(
 ) -> dict[str, Any]:
     if name == "topics":
         return topics.measure(sizes.topics, cache, say)
+    if name == "files":
+        others = [peer for peer in peers if peer.name in FROM_FILES and peer is not HOLDFAST]
+        return race.compare((HOLDFAST_FILES, *others), installed, sizes.files, say)
     if name == "throughput":
         return race.compare(peers, installed, sizes.throughput, say)
     maxima = known.get("throughput", {})

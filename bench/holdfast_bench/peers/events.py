@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -28,8 +30,11 @@ class Events:
     folders: dict[str, dict[str, str]]
 
 
-def recorded(query: str, tuples: int, folder: Path) -> Events:
-    """Write so many events of the kinds that a query reads, in all formats."""
+FORMATS: Final = ("log", "parquet", "csv", "bare-csv")
+
+
+def recorded(query: str, tuples: int, folder: Path, formats: Collection[str] = FORMATS) -> Events:
+    """Write so many events of the kinds that a query reads, in these formats."""
     made = recordings(query, tuples, folder)
     folders = {
         "log": {kind: recording.log for kind, recording in made.items()},
@@ -38,9 +43,11 @@ def recorded(query: str, tuples: int, folder: Path) -> Events:
         "bare-csv": {kind: str(folder / f"{kind}-bare-csv") for kind in made},
     }
     for kind, recording in made.items():
+        if not set(formats) & {"csv", "bare-csv"}:
+            continue
         for parquet in sorted(Path(recording.parquet).glob("*.parquet")):
             table = pq.read_table(parquet)
-            for form in ("csv", "bare-csv"):
+            for form in set(formats) & {"csv", "bare-csv"}:
                 write_csv(table, Path(folders[form][kind]) / f"{parquet.stem}.csv", form)
     config = NexmarkConfig()
     last_us = [event_time_us(kind, made[kind].count - 1, config) for kind in made]

@@ -27,6 +27,12 @@ with Spark SQL in batch; windows that no event has closed are left out, as syste
 they show them. What carries over to other machines is ratios.
 
 """
+_FILES_NOTE = """
+All read the same events from files and write files: Holdfast by `source_files` and `sink_files`, a
+row within 250 ms, and Structured Streaming, in eight micro-batches, from and into Parquet; PyFlink,
+whose package has no reader of Parquet, from and into CSV. The time is a user's: from the call that
+starts the query to the last file that shows results, the engine warm as below.
+"""
 _THROUGHPUT_NOTE = """
 Every run is a process of its own. Engines that compile while they run (JVMs, Holdfast) get a whole
 run first in the same process, which does not count; systems that would take many minutes read only
@@ -70,6 +76,8 @@ Structured Streaming, in either mode: a failure may double results. Its connecto
 """
 _RECOVERY_RATIO = 10
 _LATENCY_RATIO = 10
+_FILES_TO_SPARK = {"q1": 5, "q3": 20, "q8": 20, "q12": 20}
+_FILES_TO_PYFLINK = 5
 _RATIO_TO_SPARK = {"q1": 4, "q3": 20, "q8": 20, "q12": 25}
 _RATIO_TO_BEST = {"q1": 2, "q3": 5, "q8": 5, "q12": 5}
 
@@ -92,7 +100,7 @@ def has_wrong_output(results: dict[str, Any]) -> bool:
     """Whether Holdfast put out anything else than Spark SQL. What peers put out is theirs."""
     return not all(
         entry["is_identical"]
-        for experiment in ("throughput", "recovery")
+        for experiment in ("files", "throughput", "recovery")
         for found in results.get(experiment, {}).values()
         for name, entry in found["systems"].items()
         if name in _OURS
@@ -122,6 +130,16 @@ def _goals(results: dict[str, Any]) -> str:
 
 
 Goal = tuple[str, str, float, float, bool]
+
+
+def _files_goals(results: dict[str, Any]) -> Iterator[Goal]:
+    for query, found in results["files"].items():
+        rates = {name: entry["tuples_per_s"] for name, entry in found["systems"].items()}
+        what, ours = f"{query} from files into files", rates.pop("holdfast", 0)
+        if "spark" in rates:
+            yield _least(what, "Structured Streaming", _FILES_TO_SPARK[query], ours, rates["spark"])
+        if "pyflink" in rates:
+            yield _least(what, "PyFlink", _FILES_TO_PYFLINK, ours, rates["pyflink"])
 
 
 def _throughput_goals(results: dict[str, Any]) -> Iterator[Goal]:
@@ -207,6 +225,7 @@ _GUARANTEES = {
 
 
 _GOALS = {
+    "files": _files_goals,
     "throughput": _throughput_goals,
     "latency": _latency_goals,
     "recovery": _recovery_goals,
@@ -228,9 +247,15 @@ def _peers(results: dict[str, Any]) -> str:
     return "".join(lines)
 
 
-def _throughput(results: dict[str, Any]) -> str:
+def _files(results: dict[str, Any]) -> str:
+    shown = _raced(results, "files")
+    return "\n## From files into files\n\n" + shown + _failures(results, "files") + _FILES_NOTE
+
+
+def _raced(results: dict[str, Any], experiment: str) -> str:
+    """Who took how long."""
     rows = []
-    for query, found in results["throughput"].items():
+    for query, found in results[experiment].items():
         ours = found["systems"].get("holdfast", {}).get("tuples_per_s")
         for name, entry in found["systems"].items():
             rate = entry["tuples_per_s"]
@@ -247,11 +272,13 @@ def _throughput(results: dict[str, Any]) -> str:
                 )
             )
     header = ("query", "tuples", "system", "tuples/s", "Holdfast's", "MB", "output", "runs, s")
+    return table(header, rows)
+
+
+def _throughput(results: dict[str, Any]) -> str:
     plot = "\n![Throughput of all](peers-throughput.png)\n"
-    shown = table(header, rows)
-    return (
-        "\n## Throughput\n\n" + shown + _failures(results, "throughput") + _THROUGHPUT_NOTE + plot
-    )
+    shown = _raced(results, "throughput") + _failures(results, "throughput")
+    return "\n## Throughput\n\n" + shown + _THROUGHPUT_NOTE + plot
 
 
 def _latency(results: dict[str, Any]) -> str:
@@ -362,6 +389,7 @@ def _one_line(text: str) -> str:
 
 
 _SECTIONS = {
+    "files": _files,
     "throughput": _throughput,
     "latency": _latency,
     "recovery": _recovery,

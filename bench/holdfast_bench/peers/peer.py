@@ -82,6 +82,11 @@ HOLDFAST_REPEATS: Final = replace(
 )
 """Holdfast without transactions, as Spark writes to Kafka."""
 
+HOLDFAST_FILES: Final = replace(
+    HOLDFAST, job="holdfast_parquet_job.py", input="parquet", output="parquet"
+)
+"""Holdfast on users' own files, as its peers are."""
+
 PEERS: Final = (
     HOLDFAST,
     Peer(
@@ -168,6 +173,10 @@ PEERS: Final = (
         quirks=("It needs a Kafka broker for its input, its output and the log of its state.",),
     ),
 )
+
+
+FROM_FILES: Final = ("holdfast", "spark", "pyflink")
+"""Who runs from files into files."""
 
 
 def named(name: str) -> Peer:

@@ -1,8 +1,10 @@
 """Footprint logs in folders and behind URLs: over lives, torn, trimmed, damaged."""
 
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from s3_server import s3_place
 from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark
 from holdfast.shell.storage.errors import FileDamaged, LogSuperseded, StorageError
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
+from holdfast.shell.storage.places import store_at
 from holdfast.shell.stores.base import StoreUnavailable
 from holdfast.shell.stores.embedded_place import mount
 
@@ -127,7 +130,38 @@ def test_records_before_t_may_be_gone(place: str) -> None:
     first.write(5, 1, (G_CHECK, "a", 2))
     ends_at = first.write(6, 2, (G_OPEN, "b", 1))
     first.log.trim(needed_from)
+    first.log.tidy()
     assert states(log, needed_from, ends_at) == {"a": 2, "b": 1}
+    first.log.close()
+
+
+def test_who_lets_go_of_records_does_not_wait_for_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = f"memory://{uuid.uuid4()}"
+    first, store = Author(place, 1), type(store_at(place))
+    needed_from = first.write(3, 1, (G_OPEN, "a", 1))
+    is_storing, may_store, store_put = threading.Event(), threading.Event(), store.put
+
+    def slowly(*args: Any) -> None:
+        is_storing.set()
+        assert may_store.wait(60)
+        store_put(*args)
+
+    monkeypatch.setattr(store, "put", slowly)
+    writes = threading.Thread(target=first.write, args=(5, 1, (G_CHECK, "a", 2)), daemon=True)
+    writes.start()
+    assert is_storing.wait(60)
+    lets_go = threading.Thread(target=first.log.trim, args=(needed_from,), daemon=True)
+    lets_go.start()
+    lets_go.join(30)
+    assert not lets_go.is_alive(), "it waits for a record that is being stored"
+    may_store.set()
+    writes.join()
+    first.log.tidy()
+    assert states(place, needed_from, first.follows) == {"a": 2}
+    with pytest.raises(StorageError):
+        states(place, 0, needed_from)
     first.log.close()
 
 

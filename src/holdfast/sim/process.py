@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.checkpoint.eventual import RecoveryCosts
 from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import World
 
 _TURN_US = 200
+_COSTS = RecoveryCosts(tuple_us=1.0, replayed_us=1.0)
 _MESSAGES_PER_TURN = 16
 _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
@@ -289,7 +291,7 @@ class Process:
         if self._scheduler.uniform("node/background", 0, 2) != 0:
             return False
         windows = self._scheduler.uniform("node/windows", 1, 4)
-        self._step(events.CheckWindows(windows, 1.0))
+        self._step(events.CheckWindows(windows, _COSTS))
         return True
 
     def _step(self, stimulus: Stimulus) -> None:

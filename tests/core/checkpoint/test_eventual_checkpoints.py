@@ -2,19 +2,32 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from holdfast.core.checkpoint.eventual import (
     AT_ONCE_US,
+    REPLAY_FACTOR,
     ExtentSize,
     FootprintOrder,
     Generation,
     Pacer,
+    RecoveryCosts,
     RecoveryObjective,
 )
 from holdfast.core.errors import InvariantViolation
+from holdfast.core.recovery.cost_model import Surroundings
+
+SLOW_LOG = RecoveryCosts(tuple_us=2.0, replayed_us=2.0, byte_us=1.0)
+"""A tuple takes two microseconds, a byte one."""
+
+
+def within_100_ms(costs: RecoveryCosts = SLOW_LOG) -> RecoveryObjective:
+    objective = RecoveryObjective(1 << 30, recovery_us=100_000)
+    objective.learn(costs)
+    return objective
 
 
 def windows(*numbers: int) -> np.ndarray:
@@ -60,7 +73,7 @@ def test_a_window_cannot_go_twice():
 
 
 def test_windows_are_written_before_recovery_would_take_too_long():
-    objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
+    objective = within_100_ms()
     assert not objective.is_due(ExtentSize(10_000, 10_000, 5))  # 10 ms and 20 ms
     assert objective.is_due(ExtentSize(40_000, 10_000, 5))
     assert objective.is_due(ExtentSize(0, 30_000, 5))
@@ -76,7 +89,7 @@ def test_the_bound_of_the_extent_counts_without_an_objective():
 
 
 def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
-    objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
+    objective = within_100_ms()
     said = objective.shortfall(ExtentSize(50_000, 50_000, 5))
     assert "150 ms, not 100" in said
     assert "50000 tuples" in said
@@ -84,7 +97,7 @@ def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
 
 
 def test_what_a_replacement_takes_before_it_reads_counts():
-    objective = RecoveryObjective(1 << 30, recovery_us=100_000, tuple_us=2, fixed_us=60_000)
+    objective = within_100_ms(replace(SLOW_LOG, fixed_us=60_000))
     extent = ExtentSize(0, 15_000, 5)
     assert objective.predicted_us(extent) == 90_000
     assert objective.is_due(extent), "more than half of what is left"
@@ -92,14 +105,14 @@ def test_what_a_replacement_takes_before_it_reads_counts():
     assert "102 ms, not 100: 60 ms until a process is there" in objective.shortfall(
         ExtentSize(0, 21_000, 5)
     )
-    objective.fixed_us = 120_000
+    objective.learn(replace(SLOW_LOG, fixed_us=120_000))
     said = objective.shortfall(ExtentSize(0, 0, 0))
     assert "120 ms, not 100" in said
     assert "ActiveStandby" in said
 
 
 def test_what_will_not_be_met_is_said_before() -> None:
-    objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
+    objective = within_100_ms()
     extent = ExtentSize(10_000, 30_000, 5_000)
     for _ in range(100):
         objective.learn_rates(tuples_per_s=10_000, windows_per_s=1_000)
@@ -111,10 +124,30 @@ def test_what_will_not_be_met_is_said_before() -> None:
 
 
 def test_the_cost_of_a_tuple_is_learned_from_the_passes():
-    objective = RecoveryObjective(1 << 30, recovery_us=100_000, tuple_us=1)
+    objective = within_100_ms(RecoveryCosts(tuple_us=1.0))
     for _ in range(100):
-        objective.learn(5.0)
-    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == pytest.approx(5000, rel=0.01)
+        objective.learn(RecoveryCosts(tuple_us=5.0))
+    foretold_us = objective.predicted_us(ExtentSize(0, 1000, 1))
+    assert foretold_us == pytest.approx(5000 * REPLAY_FACTOR, rel=0.01)
+    assert Surroundings().footprint_replay == REPLAY_FACTOR, "the adviser foretells the same"
+
+
+def test_a_node_that_has_replayed_knows_what_that_takes():
+    objective = within_100_ms(RecoveryCosts(tuple_us=1.0, replayed_us=4.0))
+    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == 4000
+    objective.learn(RecoveryCosts(replayed_us=4.0))
+    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == 4000
+    for _ in range(100):
+        objective.learn(RecoveryCosts(tuple_us=9.0, replayed_us=4.0))
+    foretold_us = objective.predicted_us(ExtentSize(0, 1000, 1))
+    assert foretold_us == pytest.approx(9000, rel=0.01), "passes are slower than the replay was"
+
+
+def test_windows_that_are_read_back_take_their_time():
+    objective = within_100_ms(replace(SLOW_LOG, footprint_us=10.0))
+    assert objective.predicted_us(ExtentSize(1_000, 0, 5_000)) == 51_000
+    assert objective.is_due(ExtentSize(1_000, 0, 5_000))
+    assert "110 ms to read 10000 footprints" in objective.shortfall(ExtentSize(10_000, 0, 10_000))
 
 
 def test_background_work_keeps_to_its_share_of_the_time():

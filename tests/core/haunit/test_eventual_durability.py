@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pytest
 
+from holdfast.core.checkpoint.eventual import RecoveryCosts
 from holdfast.core.haunit import events
 from holdfast.core.haunit.durability.eventual import Eventual, body_schema
 from holdfast.core.haunit.extent_restoration import ExtentRead, ExtentRestoration, ReadExtent
@@ -33,6 +34,7 @@ from holdfast.core.state.page_manager import PageManager
 SCHEMA = pa.schema([("k", pa.int64())])
 A, OUT, LOG = StreamId("a>n"), StreamId("out"), StreamId("n~footprints")
 ONE, TWO = Incarnation(1), Incarnation(2)
+COSTS = RecoveryCosts(tuple_us=1.0)
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def test_windows_are_written_when_there_is_time_and_t_moves() -> None:
     running.receive(0, 7, 8)
     running.acknowledge()
     running.receive(2, 7)
-    running.step(events.CheckWindows(1, 1.0))
-    running.step(events.CheckWindows(1, 1.0))
+    running.step(events.CheckWindows(1, COSTS))
+    running.step(events.CheckWindows(1, COSTS))
     running.acknowledge()
     assert running.kinds()[1:] == [[FootprintKind.G_CHECK], [FootprintKind.G_CHECK]]
     assert running.point is not None
@@ -169,7 +171,7 @@ def test_t_moves_when_windows_are_written_though_no_more_input_comes() -> None:
     assert running.point is not None
     assert running.point.needed_from[A] < 3
     for _ in range(2):
-        running.step(events.CheckWindows(1, 1.0, 0.0, 5_000.0))
+        running.step(events.CheckWindows(1, replace(COSTS, fixed_us=5_000.0)))
     running.acknowledge()
     assert running.point.needed_from[A] == 3
     assert running.point.predicted_us >= 5_000, "a replacement has to start"

@@ -47,6 +47,13 @@ _ALIKE: Final = 0.05
 _BUDGET_MAX_US: Final = 20_000
 _EAGER: Final = 0.5
 """From such a part of what is allowed on, windows are written."""
+REPLAY_FACTOR: Final = 1.5
+"""How many times as long a tuple takes in a replay as in a pass, until a node has replayed: its
+window's cut is looked up first."""
+_TUPLE_US: Final = 1.0
+"""What a tuple costs in a pass, as long as nobody knows."""
+_BYTE_US: Final = 0.01
+"""What reading a byte of a log costs, as long as nobody knows: 100 MB/s."""
 _TUPLE_BYTES: Final = 64
 """What a tuple since T weighs that upstream keeps, as far as the size of an extent is bounded."""
 
@@ -197,6 +204,29 @@ class ExtentStatistics:
     shortfall: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RecoveryCosts:
+    """What the parts of a recovery cost on this machine, as a shell has measured them.
+
+    Each is 0 where nobody knows.
+
+    Attributes:
+        tuple_us: A tuple in the passes of late.
+        replayed_us: A tuple in the node's own replay, with the wait for whoever sends it again.
+        footprint_us: A footprint that the node took over from its predecessor, or else one that it
+            has written.
+        byte_us: A byte of the log to be read.
+        fixed_us: What a replacement takes however small the extent is: to start, to open what it
+            needs, to connect.
+    """
+
+    tuple_us: float = 0.0
+    replayed_us: float = 0.0
+    footprint_us: float = 0.0
+    byte_us: float = 0.0
+    fixed_us: float = 0.0
+
+
 @dataclass(slots=True)
 class RecoveryObjective:
     """How large an extent may become.
@@ -204,37 +234,48 @@ class RecoveryObjective:
     Attributes:
         extent_bytes_max: Most bytes of the log.
         recovery_us: Most time that a replacement may take; None: no matter.
-        read_bytes_per_s: How fast a log is read and its footprints are loaded.
-        tuple_us: What replaying a tuple costs; learned from the passes.
+        costs: What was measured last.
+        tuple_us: What a tuple costs in a pass, on average of late; 0: not known.
         tuples_per_s: How fast input comes; 0: not known.
         windows_per_s: How many windows are written in the share of the time; 0: not known.
-        fixed_us: What a replacement takes before it reads, and besides: to start, to open what it
-            needs, to connect.
     """
 
     extent_bytes_max: int
     recovery_us: int | None = None
-    read_bytes_per_s: float = 100e6
-    tuple_us: float = 1.0
+    costs: RecoveryCosts = RecoveryCosts()
+    tuple_us: float = 0.0
     tuples_per_s: float = 0.0
     windows_per_s: float = 0.0
-    fixed_us: float = 0.0
 
-    def learn(self, tuple_us: float) -> None:
-        """Passes have cost so much per tuple of late."""
-        self.tuple_us += (tuple_us - self.tuple_us) / 8
+    def learn(self, costs: RecoveryCosts) -> None:
+        """The shell has measured again."""
+        self.costs = costs
+        if costs.tuple_us:
+            self.tuple_us += (costs.tuple_us - self.tuple_us) / (8 if self.tuple_us else 1)
 
     def learn_rates(self, tuples_per_s: float, windows_per_s: float) -> None:
         """So many tuples have come of late, and so many windows could be written."""
         self.tuples_per_s += (tuples_per_s - self.tuples_per_s) / 8
         self.windows_per_s = windows_per_s
 
+    @property
+    def replayed_us(self) -> float:
+        """What a tuple costs in a replay.
+
+        A node that has replayed knows; if passes have become slower since, so has a replay.
+        """
+        if self.costs.replayed_us:
+            return max(self.costs.replayed_us, self.tuple_us)
+        return (self.tuple_us or _TUPLE_US) * REPLAY_FACTOR
+
     def predicted_us(self, extent: ExtentSize) -> float:
         """How long recovery would take from such an extent, without finding the failure."""
-        return self.fixed_us + self._reading_us(extent) + extent.tuples * self.tuple_us
+        return self.costs.fixed_us + self._reading_us(extent) + extent.tuples * self.replayed_us
 
     def _reading_us(self, extent: ExtentSize) -> float:
-        return extent.log_bytes / self.read_bytes_per_s * 1e6
+        costs = self.costs
+        read_us = extent.log_bytes * (costs.byte_us or _BYTE_US)
+        return read_us + extent.footprints * costs.footprint_us
 
     def is_due(self, extent: ExtentSize) -> bool:
         """Whether windows should be written now, so that the bounds are kept."""
@@ -242,14 +283,15 @@ class RecoveryObjective:
             return True
         if self.recovery_us is None:
             return False
-        left_us = max(0.0, self.recovery_us - self.fixed_us)
-        return self.predicted_us(extent) - self.fixed_us > _EAGER * left_us
+        fixed_us = self.costs.fixed_us
+        left_us = max(0.0, self.recovery_us - fixed_us)
+        return self.predicted_us(extent) - fixed_us > _EAGER * left_us
 
     def shortfall(self, extent: ExtentSize) -> str:
         """Why the objective is not met, or will not be, in words; empty: it is."""
         if self.recovery_us is None:
             return ""
-        allowed, fixed_us = f"{self.recovery_us / 1000:.0f}", self.fixed_us
+        allowed, fixed_us = f"{self.recovery_us / 1000:.0f}", self.costs.fixed_us
         if fixed_us >= self.recovery_us:
             return (
                 f"recovery takes {fixed_us / 1000:.0f} ms, not {allowed}, before anything is read: "
@@ -263,12 +305,13 @@ class RecoveryObjective:
             return (
                 f"recovery would take {predicted_us / 1000:.0f} ms, not {allowed}: "
                 f"{fixed_us / 1000:.0f} ms until a process is there, "
-                f"{reading_us / 1000:.0f} ms to read {extent.log_bytes} bytes of footprints, "
+                f"{reading_us / 1000:.0f} ms to read {extent.footprints} footprints, "
+                f"{extent.log_bytes} bytes, "
                 f"{(predicted_us - reading_us - fixed_us) / 1000:.0f} ms to replay "
                 f"{extent.tuples} tuples. {_CURES}"
             )
         round_s = extent.footprints / self.windows_per_s if self.windows_per_s else 0.0
-        replay_us = round_s * self.tuples_per_s * self.tuple_us
+        replay_us = round_s * self.tuples_per_s * self.replayed_us
         whole_us = fixed_us + reading_us + replay_us
         if whole_us <= self.recovery_us:
             return ""
@@ -356,6 +399,11 @@ class Pacer:
         record_us = self._cost.record_us
         wanted = max(self._aim_us - record_us, record_us / 4) / self._cost.each_us
         self._size = min(max(wanted, _WINDOWS_LEAST), 2 * max(windows, self._size), _WINDOWS_MAX)
+
+    @property
+    def footprint_us(self) -> float:
+        """What one more footprint in a piece costs; 0: not known."""
+        return self._cost.each_us
 
     @property
     def windows_per_s(self) -> float:

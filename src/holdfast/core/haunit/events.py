@@ -18,6 +18,7 @@ from holdfast.core.model.ids import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from holdfast.core.checkpoint.eventual import RecoveryCosts
     from holdfast.core.haunit.copied_pages import PageRun
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
@@ -340,16 +341,13 @@ class CheckWindows(Stimulus):
 
     Attributes:
         windows: So many at most.
-        tuple_us: What passes have cost per tuple of late; 0: nobody knows.
+        costs: What a recovery's parts have cost of late.
         windows_per_s: How many windows the share of the time is enough for; 0: nobody knows.
-        fixed_us: What a recovery takes however small the extent is: a process starts, opens what it
-            needs, and connects; 0: nobody knows.
     """
 
     windows: int
-    tuple_us: float = 0.0
+    costs: RecoveryCosts
     windows_per_s: float = 0.0
-    fixed_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

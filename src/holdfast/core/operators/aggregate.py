@@ -48,6 +48,9 @@ from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap
 
+Words = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Of rows: keys (n, k), arguments (words, n), and the arguments' validity (words, n or 0)."""
+
 
 @dataclass(frozen=True, slots=True)
 class AggregatedWindow:
@@ -183,24 +186,17 @@ class WindowAggregate(WindowedOperator[AggregatedWindow]):
         columns = self._groups.evaluate(rows.batch)
         parts: list[tuple[np.ndarray | None, pa.RecordBatch]] = []
         cause = low.copy()
-        shared: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        shared = self._shared_words(rows.batch, columns)
         for start, numbers in self._spec.assign(rows.time_us):
             window, watermark = self._directory.enter(start, low, rows.created_us)
             np.minimum(cause, watermark, out=cause)
-            if self._needs_strings:
+            if shared is None:
                 taken = None if numbers is None else pa.array(numbers)
                 batch = rows.batch if taken is None else rows.batch.take(taken)
                 mine = [c if c is None or taken is None else c.take(taken) for c in columns]
                 keys, arguments, mask = self._words(batch, mine, window.strings)
             else:
-                if shared is None:
-                    shared = self._words(rows.batch, columns, None)
-                keys, arguments, mask = shared
-                if numbers is not None:
-                    some = _without_gaps(numbers)
-                    keys = keys[some]
-                    arguments = np.ascontiguousarray(arguments[:, some])
-                    mask = np.ascontiguousarray(mask[:, some]) if mask.shape[1] else mask
+                keys, arguments, mask = some_of(shared, numbers)
             running = self._run(start, window, keys, arguments, mask)
             if self._is_changes:
                 edges = self._edges(start, len(keys))
@@ -208,6 +204,12 @@ class WindowAggregate(WindowedOperator[AggregatedWindow]):
         if not parts:
             return NOTHING
         return Output((_in_row_order(rows, parts),), cause)
+
+    def _shared_words(
+        self, batch: pa.RecordBatch, columns: Sequence[pa.Array | None]
+    ) -> Words | None:
+        """The words of rows, the same for all windows; None: strings are of one window each."""
+        return None if self._needs_strings else self._words(batch, columns, None)
 
     def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> AggregatedWindow:
         """A window's structures, new or over these page sets."""
@@ -222,7 +224,7 @@ class WindowAggregate(WindowedOperator[AggregatedWindow]):
         batch: pa.RecordBatch,
         columns: Sequence[pa.Array | None],
         strings: StringPages | None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> Words:
         """Keys (n, k), arguments (words, n), and the arguments' validity (words, n or 0)."""
         arguments, mask = self._groups.arguments_of(columns, batch.num_rows, strings)
         return self._groups.keys_of(batch, strings), arguments, mask
@@ -315,6 +317,17 @@ def _in_row_order(rows: Rows, parts: Sequence[tuple[np.ndarray | None, pa.Record
             permutation = np.argsort(numbers, kind="stable")
             numbers, batch = numbers[permutation], batch.take(pa.array(permutation))
     return Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
+
+
+def some_of(words: Words, numbers: np.ndarray | None) -> Words:
+    """Those of the rows with these ascending numbers; None: of all."""
+    keys, arguments, mask = words
+    if numbers is None:
+        return words
+    some = _without_gaps(numbers)
+    arguments = np.ascontiguousarray(arguments[:, some])
+    mask = np.ascontiguousarray(mask[:, some]) if mask.shape[1] else mask
+    return keys[some], arguments, mask
 
 
 def _without_gaps(numbers: np.ndarray) -> np.ndarray | slice:

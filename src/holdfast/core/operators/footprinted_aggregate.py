@@ -34,7 +34,7 @@ from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.footprints import KEY, WINDOW
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
-from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate
+from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate, some_of
 from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows
 from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
 from holdfast.core.state.page_manager import PageManager
@@ -386,19 +386,26 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if all(floors is not None and floors.newest <= places[0] for floors in found):
             return super()._update(rows, none)  # No group has to be looked at.
         columns = self._groups.evaluate(rows.batch)
+        shared = self._shared_words(rows.batch, columns)
         for start, numbers in self._spec.assign(rows.time_us):
             floors = self._floors.get(start)
             if floors is None:
                 continue
+            window, _ = self._directory.enter(start, none, rows.created_us)
             if numbers is None:
                 numbers = np.arange(len(places), dtype=np.int64)
-            window, _ = self._directory.enter(start, none, rows.created_us)
-            keys = self._groups.keys_of(rows.batch.take(pa.array(numbers)), window.strings)
+            if shared is None:
+                keys = self._groups.keys_of(rows.batch.take(pa.array(numbers)), window.strings)
+            else:
+                keys = shared[0] if len(numbers) == len(places) else shared[0][numbers]
             counts = places[numbers] >= self._floors_of(floors, window, keys)
-            some = pa.array(numbers[counts])
-            mine = [c if c is None else c.take(some) for c in columns]
-            arguments, mask = self._groups.arguments_of(mine, len(some), window.strings)
-            self._run(start, window, np.ascontiguousarray(keys[counts]), arguments, mask)
+            some = numbers[counts]
+            if shared is not None and len(some):
+                self._run(start, window, *some_of(shared, some))
+            elif len(some):
+                mine = [c if c is None else c.take(pa.array(some)) for c in columns]
+                arguments, mask = self._groups.arguments_of(mine, len(some), window.strings)
+                self._run(start, window, np.ascontiguousarray(keys[counts]), arguments, mask)
         return NOTHING
 
     def _floors_of(self, floors: _Floors, window: AggregatedWindow, keys: np.ndarray) -> np.ndarray:

@@ -165,6 +165,8 @@ class Surroundings:
         indicator_cost_us: To keep or map the indicators of one operator, or one path, once.
         footprint_share: Of a node's time for writing windows.
         footprint_bytes_per_ms: How fast windows are written in that time, and read back.
+        footprint_replay: How many times as long a tuple takes in a replay as elsewhere, where each
+            window has a cut of its own.
         extent_ms: What reading and replaying an extent shall take at most; None: its size counts.
         extent_tuples: How many tuples it may have then.
         is_aligned: Whether a round waits until all inputs have come to it.
@@ -184,6 +186,7 @@ class Surroundings:
     indicator_cost_us: float = 1.0
     footprint_share: float = 0.05
     footprint_bytes_per_ms: float = 100_000.0
+    footprint_replay: float = 1.5
     extent_ms: float | None = None
     extent_tuples: float = 500_000.0
     is_aligned: bool = True
@@ -452,12 +455,13 @@ def eventual_checkpoints(
     writing all of the state once takes longer. Windows that close before are not written.
     """
     del guarantee
+    each_us = around.footprint_replay * (unit.replay_cost_us or unit.tuple_cost_us)
+    unit = replace(unit, replay_cost_us=each_us)
     speed = around.footprint_bytes_per_ms
     load_ms = unit.state_bytes / speed
     allowed = around.extent_tuples / 2
     if around.extent_ms is not None:
-        cost_us = unit.replay_cost_us or unit.tuple_cost_us
-        allowed = max(0.0, around.extent_ms / 2 - load_ms) * 1000 / cost_us
+        allowed = max(0.0, around.extent_ms / 2 - load_ms) * 1000 / each_us
     since = max(allowed, _arriving(unit, load_ms / around.footprint_share))
     is_written = since < unit.state_tuples
     lag_ms = around.interval_ms / 2 + around.sync_ms

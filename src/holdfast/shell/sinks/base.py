@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.shell.storage.logs import LogWriter
@@ -55,46 +54,3 @@ class OutsideSpec(Protocol):
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> OutsideWriter:
         """Open it; may wait until `closing` is set, and say in `waits` for what."""
         ...
-
-
-class SinkOpening:
-    """Opens sinks in a thread of its own: the broker may be away, and the node must say so."""
-
-    def __init__(
-        self,
-        specs: list[OutsideSpec],
-        incarnation: int,
-        closing: threading.Event,
-        waits: Waits,
-        wake: Callable[[], None],
-    ) -> None:
-        """Begin; `wake` is called, by the thread, when all is over."""
-        self.writers: dict[str, OutsideWriter] = {}
-        self.error: Exception | None = None
-        self._is_over = False
-        self._wake = wake
-        self._thread = threading.Thread(
-            target=self._run, args=(specs, incarnation, closing, waits), daemon=True
-        )
-        self._thread.start()
-
-    def _run(
-        self, specs: list[OutsideSpec], incarnation: int, closing: threading.Event, waits: Waits
-    ) -> None:
-        try:
-            for spec in specs:
-                self.writers[spec.stream] = spec.open(incarnation, closing, waits)
-            waits.trouble = ""
-        except Exception as error:  # The node raises it.
-            self.error = error
-        self._is_over = True
-        self._wake()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all are open, or one could not be. Raises what was wrong with that."""
-        if not self._is_over:
-            return False
-        if self.error is not None:
-            raise self.error
-        return True

@@ -2,7 +2,8 @@
 
 Between two turns of the loop the node may be asked to write windows: so many that it takes half a
 millisecond, as it has cost of late, and so often that it keeps to its share of the time. A node
-that has nothing to write is asked again a little later.
+that has nothing to write is asked again a little later. With the question it hears what recoveries
+cost: how long it took this process to come to work, and what its passes take.
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.checkpoint.eventual import Pacer
+from holdfast.core.checkpoint.eventual import Pacer, RecoveryCosts
 from holdfast.core.haunit.events import CheckWindows, WriteSink
 from holdfast.core.model.footprints import has_checks
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.recovery.extent import Extent
     from holdfast.shell.spark.meter import Meter
 
 _NOTHING_TO_DO_NS: Final = 10_000_000
 _COST_LASTS_NS: Final = 500_000_000
 _CONNECTS_IN_NS: Final = 200_000_000
 """If no input has come by then, nobody had any."""
+_BYTES_TELL: Final = 1 << 20
+_FOOTPRINTS_TELL: Final = 1_000
+_TUPLES_TELL: Final = 10_000
+"""From so many on they tell what one costs; fewer take what anybody takes."""
 
 
 class Background:
@@ -36,10 +42,7 @@ class Background:
             meter: Has measured what its tuples cost.
             born_ns: When its process began, by the monotonic clock.
         """
-        self._born_ns = born_ns
-        self._ready_ns = 0  # when it was at work
-        self._fixed_us = 0.0
-        self._is_connected = False
+        self._recovery = OwnRecovery(meter, born_ns)
         self._meter = meter
         self._pass_tuples = plan.limits.pass_tuples
         self._pacer = None if plan.footprints is None else Pacer(plan.footprints.share)
@@ -53,13 +56,17 @@ class Background:
         """Whether there is more to do, and time for it."""
         return self._has_more and self._pacer is not None and self._pacer.windows > 0
 
+    @property
+    def recovery(self) -> OwnRecovery:
+        """How this process has come to work."""
+        return self._recovery
+
     def due(self) -> CheckWindows | None:
         """What to ask the node now; then `done` has to be called. None: not now."""
         if self._pacer is None:
             return None
         now_ns = time.monotonic_ns()
-        if not self._is_connected:
-            self._come_up(now_ns)
+        self._recovery.look(now_ns)
         self._pacer.worked((now_ns - self._told_ns) / 1000)
         self._told_ns = now_ns
         windows = self._pacer.windows
@@ -69,28 +76,8 @@ class Background:
             self._tuple_us = self._meter.replay_cost_us(self._pass_tuples)
             self._measured_ns = now_ns
         self._began_ns = time.monotonic_ns()
-        rate = self._pacer.windows_per_s
-        return CheckWindows(windows, self._tuple_us, rate, self._fixed_us)
-
-    def leave_out(self, took_ns: int) -> None:
-        """The process has done something for so long that others have not to do, or is predicted.
-
-        It has waited for its assignment, which comes when all are there; it has read an extent.
-        """
-        self._born_ns += took_ns
-
-    def _come_up(self, now_ns: int) -> None:
-        """Measure how long it takes to be at work, and from there until the first input.
-
-        Where input is long in coming, as from a quiet source, no more than that is known.
-        """
-        if not self._ready_ns:
-            self._ready_ns = now_ns
-            self._fixed_us = (now_ns - self._born_ns) / 1000
-        since_ns = now_ns - self._ready_ns
-        self._is_connected = self._meter.has_received or since_ns > _CONNECTS_IN_NS
-        if self._meter.has_received and since_ns <= _CONNECTS_IN_NS:
-            self._fixed_us += since_ns / 1000
+        costs = self._recovery.costs(self._tuple_us, self._pacer.footprint_us)
+        return CheckWindows(windows, costs, self._pacer.windows_per_s)
 
     def done(self, effects: list[Effect]) -> None:
         """What was asked for has been done, the effects performed."""
@@ -103,3 +90,74 @@ class Background:
         self._has_more = written > 0
         if not written:
             self._rests_to_ns = now_ns + _NOTHING_TO_DO_NS
+
+
+class OwnRecovery:
+    """What the process itself has taken to come to work, part by part: the next one will, too.
+
+    Where there was too little of something to tell what one costs, it is part of what every
+    recovery takes.
+    """
+
+    def __init__(self, meter: Meter, born_ns: int) -> None:
+        """Args as of `Background`."""
+        self._meter = meter
+        self._born_ns = born_ns
+        self._read_ns = 0  # when an extent had been read
+        self._footprints = 0  # of the extent
+        self._ready_ns = 0  # when it was at work
+        self._connected_ns = 0  # when input came, or nobody had any
+        self._fixed_us = 0.0
+        self._byte_us = self._footprint_us = self._replayed_us = 0.0
+
+    def costs(self, tuple_us: float, footprint_us: float) -> RecoveryCosts:
+        """All that is known.
+
+        Args:
+            tuple_us: What a tuple costs in passes of late.
+            footprint_us: What it costs to write a footprint.
+        """
+        footprint_us = self._footprint_us or footprint_us
+        return RecoveryCosts(
+            tuple_us, self._replayed_us, footprint_us, self._byte_us, self._fixed_us
+        )
+
+    def leave_out(self, took_ns: int) -> None:
+        """The process has done something for so long that others have not to do.
+
+        It has waited for its assignment, which comes when all are there.
+        """
+        self._born_ns += took_ns
+
+    def has_read(self, extent: Extent, took_ns: int) -> None:
+        """An extent was read in so long; its footprints are about to be taken over."""
+        nbytes = sum(record.nbytes for record in extent.records)
+        if nbytes >= _BYTES_TELL:
+            self._byte_us = took_ns / 1000 / nbytes
+            self._born_ns += took_ns
+        self._footprints = extent.last.open_windows
+        self._read_ns = time.monotonic_ns()
+
+    def look(self, now_ns: int) -> None:
+        """The node works.
+
+        It is measured how long it took until then, and from there until the first input. Where
+        input is long in coming, as from a quiet source, no more than that is known.
+        """
+        if self._connected_ns:
+            return
+        if not self._ready_ns:
+            self._ready_ns = now_ns
+            if self._footprints >= _FOOTPRINTS_TELL:
+                self._footprint_us = (now_ns - self._read_ns) / 1000 / self._footprints
+                self._born_ns += now_ns - self._read_ns
+            self._fixed_us = (now_ns - self._born_ns) / 1000
+        since_ns = now_ns - self._ready_ns
+        if self._meter.has_received or since_ns > _CONNECTS_IN_NS:
+            self._connected_ns = now_ns
+            self._fixed_us += since_ns / 1000 if since_ns <= _CONNECTS_IN_NS else 0.0
+
+    def has_replayed(self, tuples: int) -> None:
+        """The silent replay is over."""
+        if self._connected_ns and tuples >= _TUPLES_TELL:
+            self._replayed_us = (time.monotonic_ns() - self._connected_ns) / 1000 / tuples

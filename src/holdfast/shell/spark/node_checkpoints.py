@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.model.ids import CheckpointId
     from holdfast.core.wire.checkpoint_files import ReadSpill
+    from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.node_reports import NodeReports
     from holdfast.shell.spark.task_spec import TaskSpec
 
@@ -32,6 +33,7 @@ class NodeCheckpoints:
         reporter: NodeReports,
         tell: Callable[[Stimulus], None],
         answer: Callable[[Stimulus | Exception], None],
+        bring_up: BringUp,
         read_spill: ReadSpill,
     ) -> None:
         """The store is not open.
@@ -41,12 +43,14 @@ class NodeCheckpoints:
             reporter: Speaks to the coordinator.
             tell: Takes answers, in the loop.
             answer: Takes answers of other threads.
+            bring_up: Opens the store.
             read_spill: Reads what an output queue has spilled; called from other threads.
         """
         self._spec = spec
         self._reporter = reporter
         self._tell = tell
         self._answer = answer
+        self._bring_up = bring_up
         self._read_spill = read_spill
         self._opened: IOService | None = None
         self._prepared_us: dict[CheckpointId, int] = {}
@@ -62,14 +66,22 @@ class NodeCheckpoints:
         plan, store = self._spec.plan, self._spec.store
         if plan.checkpoints is None or store is None:
             raise LocalProtocolError(f"{plan.node} has no store for its checkpoints")
-        try:
-            self._opened = IOService(
-                store.open(), plan.node, plan.checkpoints.workers, self._answer, self._read_spill
-            )
-        except StorageError as error:
-            self._tell(OpeningFailed(effect.request_id, StoreAway(str(error))))
-        else:
-            self._tell(StoreOpened(effect.request_id, self._opened.found()))
+        workers = plan.checkpoints.workers
+
+        def work() -> Callable[[], None]:
+            try:
+                io = IOService(store.open(), plan.node, workers, self._answer, self._read_spill)
+                found = io.found()
+            except StorageError as error:
+                away = OpeningFailed(effect.request_id, StoreAway(str(error)))
+                return lambda: self._tell(away)
+            return lambda: self._go_on(io, StoreOpened(effect.request_id, found))
+
+        self._bring_up.run("its store of checkpoints is being opened", work)
+
+    def _go_on(self, io: IOService, opened: StoreOpened) -> None:
+        self._opened = io
+        self._tell(opened)
 
     @property
     def trouble(self) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.haunit import told
     from holdfast.core.haunit.life import NodeLife
+    from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.meter import Meter
     from holdfast.shell.spark.node_channels import NodeChannels
     from holdfast.shell.spark.node_sinks import NodeSinks
@@ -70,6 +71,7 @@ class NodeReports:
         task_id: str,
         former: str,
         store_trouble: Callable[[], str],
+        bring_up: BringUp,
     ) -> None:
         """Silent.
 
@@ -84,6 +86,7 @@ class NodeReports:
             task_id: The process's name.
             former: What ended the process that ran the node before; empty: there was none.
             store_trouble: What the store waits for.
+            bring_up: Knows what the process does before it works.
         """
         self._spec = spec
         self._life = life
@@ -95,6 +98,7 @@ class NodeReports:
         self._task_id = task_id
         self._former = former
         self._store_trouble = store_trouble
+        self._bring_up = bring_up
         self.due_ms = 0
         self._statistics_due_s = 0.0
         self._has_machine = False
@@ -160,7 +164,8 @@ class NodeReports:
         life = self._life
         store = self._store_trouble()
         restoring = store and f"{self._spec.plan.node} is being restored: {store}"
-        waits = (*self._sources.odd(), self._sinks.waits.trouble, restoring)
+        opening = self._sinks.waits.trouble or self._bring_up.trouble
+        waits = (*self._sources.odd(), opening, restoring)
         alive = c.KeepAliveReceived(
             self._spec.plan.node,
             life.incarnation,

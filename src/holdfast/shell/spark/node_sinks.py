@@ -21,7 +21,7 @@ from holdfast.core.haunit.life_events import (
 from holdfast.core.haunit.passes import Pass, PassesLost
 from holdfast.core.haunit.restoration import LoadingFailed
 from holdfast.core.model.ids import StreamId
-from holdfast.shell.sinks.base import OutsideWriter, SinkOpening, Waits
+from holdfast.shell.sinks.base import OutsideWriter, Waits
 from holdfast.shell.spark.node_channels import output_schemas
 from holdfast.shell.spark.syncing import Syncing
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.machine import Stimulus
+    from holdfast.core.model.ids import Incarnation
     from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.recovery.extent import Extent
+    from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.task_spec import TaskSpec
     from holdfast.shell.storage.stream_log import StreamLogReader
 
@@ -59,8 +62,8 @@ class NodeSinks:
         spec: TaskSpec,
         tell: Callable[[Stimulus], None],
         answer: Callable[[Stimulus | Exception], None],
-        wake: Callable[[], None],
-        has_read: Callable[[int], None],
+        bring_up: BringUp,
+        has_read: Callable[[Extent, int], None],
     ) -> None:
         """Nothing is open.
 
@@ -68,22 +71,20 @@ class NodeSinks:
             spec: Where they are.
             tell: Takes answers, in the loop.
             answer: Takes answers of other threads.
-            wake: Has the loop look at once.
-            has_read: Takes for how long an extent was read, in nanoseconds.
+            bring_up: Opens and reads logs.
+            has_read: Takes an extent, and for how long it was read, in nanoseconds.
         """
         mount(spec.footprint_place, spec.store)
         self._has_read = has_read
         self._spec = spec
         self._tell = tell
         self._answer = answer
-        self._wake = wake
+        self._bring_up = bring_up
         self._schemas = output_schemas(spec)
         self._writers: dict[StreamId, LogWriter | ClaimedLogWriter] = {}
         self._outside: dict[StreamId, OutsideWriter] = {}  # those of them that are no logs of ours
-        self._places: dict[StreamId, str] = {}  # of logs that are ours alone to keep
         self._closing = threading.Event()  # for what waits for a broker
-        self._opening: SinkOpening | None = None
-        self._asked: OpenSinks | None = None  # not answered yet
+        self._follows = True  # until logs are opened: what others write there is looked at
         self._pass_reader: PassLogReader | None = None  # of a secondary
         self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
         self._syncing = Syncing("sync-sinks", answer)
@@ -95,49 +96,58 @@ class NodeSinks:
     # -- opening ----------------------------------------------------------------------------
 
     def open(self, effect: OpenSinks) -> None:
-        """Topics first, in a thread: the broker may be away; then logs, here."""
-        self._asked = effect
-        specs = [s for s in self._spec.outside_sinks if StreamId(s.stream) not in self._writers]
-        if specs:
-            self._opening = SinkOpening(
-                specs, effect.incarnation, self._closing, self.waits, self._wake
-            )
-        self.go_on()
+        """Open all of them; from now on what others wrote is no more followed, but found there."""
+        self._follows = False
+        self._bring_up.run("its logs are being opened", lambda: self._open(effect))
 
-    def go_on(self) -> None:
-        """Answer, if all that had to be waited for is open. Raises what a broker has against it."""
-        if self._asked is None or not (self._opening is None or self._opening.is_done):
-            return
-        asked, self._asked = self._asked, None
-        if self._opening is not None:
-            self._adopt(self._opening)
-            self._opening = None
+    def _open(self, asked: OpenSinks) -> Callable[[], None]:
+        """In a thread. Topics first: their broker may be away, and logs would be fenced for long.
+
+        Raises what a broker has against it.
+        """
+        outside = {
+            StreamId(spec.stream): spec.open(asked.incarnation, self._closing, self.waits)
+            for spec in self._spec.outside_sinks
+            if StreamId(spec.stream) not in self._writers
+        }
+        self.waits.trouble = ""
+        places = dict(self._spec.sink_paths)
         try:
-            self._open_logs(asked)
+            logs = self._logs(asked.incarnation, places)
         except (StorageError, PassesLost) as error:
-            self._tell(OpeningFailed(asked.request_id, error))
-            return
+            failed = OpeningFailed(asked.request_id, error)
+            return lambda: self._tell(failed)
+        return lambda: self._go_on(asked, outside, logs, places)
+
+    def _go_on(
+        self,
+        asked: OpenSinks,
+        outside: dict[StreamId, OutsideWriter],
+        logs: dict[StreamId, LogWriter | ClaimedLogWriter],
+        places: dict[StreamId, str],
+    ) -> None:
+        self._outside |= outside
+        self._writers |= outside | logs
+        for stream, sink in outside.items():
+            self._settling[stream] = Syncing(f"settle-{stream}", self._answer, sink.interval_s)
         opened = {
-            stream: OpenedSink(writer.next_id, self._places.get(stream, ""))
+            stream: OpenedSink(writer.next_id, places.get(stream, ""))
             for stream, writer in self._writers.items()
         }
         self._tell(SinksOpened(asked.request_id, opened))
 
-    def _adopt(self, opening: SinkOpening) -> None:
-        for name, writer in opening.writers.items():
-            stream = StreamId(name)
-            self._writers[stream] = self._outside[stream] = writer
-            self._settling[stream] = Syncing(f"settle-{name}", self._answer, writer.interval_s)
-
-    def _open_logs(self, asked: OpenSinks) -> None:
+    def _logs(
+        self, incarnation: Incarnation, places: dict[StreamId, str]
+    ) -> dict[StreamId, LogWriter | ClaimedLogWriter]:
+        """All logs, opened; the places of the node's own are added."""
+        writers: dict[StreamId, LogWriter | ClaimedLogWriter] = {}
         for stream, path in self._spec.sink_paths.items():
-            self._places[stream] = path
             segment_bytes, segment_s = self._spec.segments.get(stream, (SEGMENT_BYTES, None))
-            self._writers[stream] = open_writer(
+            writers[stream] = open_writer(
                 path,
                 self._schemas[stream],
                 stream,
-                asked.incarnation,
+                incarnation,
                 narrows=True,
                 segment_bytes=segment_bytes,
                 segment_s=segment_s,
@@ -145,41 +155,49 @@ class NodeSinks:
             )
         plan, place = self._spec.plan, self._spec.pass_place
         if plan.keeps_passes:
-            log = PassLogWriter(place, plan.pass_stream, asked.incarnation)
-            self._places[plan.pass_stream] = place
-            self._writers[plan.pass_stream] = log
+            log = PassLogWriter(place, plan.pass_stream, incarnation)
+            places[plan.pass_stream], writers[plan.pass_stream] = place, log
             if self._pass_reader is not None:
                 self._pass_reader.require_held(log.owners)
         body = body_schema(plan)
         if body is not None:
             stream, place = plan.footprint_stream, self._spec.footprint_place
-            self._places[stream] = place
-            self._writers[stream] = FootprintLogWriter(place, body, stream, asked.incarnation)
+            footprints = FootprintLogWriter(place, body, stream, incarnation)
+            places[stream], writers[stream] = place, footprints
+        return writers
 
     def read_recorded(self, effect: ReadRecordedPasses) -> None:
         """All passes that the log holds from one on."""
-        try:
-            passes = read_passes(self._spec.pass_place, effect.first, effect.before)
-        except StorageError as error:
-            self._tell(OpeningFailed(effect.request_id, error))
-        else:
-            self._tell(RecordedPassesRead(effect.request_id, passes))
+
+        def work() -> Callable[[], None]:
+            try:
+                passes = read_passes(self._spec.pass_place, effect.first, effect.before)
+            except StorageError as error:
+                failed = OpeningFailed(effect.request_id, error)
+                return lambda: self._tell(failed)
+            return lambda: self._tell(RecordedPassesRead(effect.request_id, passes))
+
+        self._bring_up.run("its recorded passes are being read", work)
 
     def read_extent(self, effect: ReadExtent) -> None:
-        """The eventual checkpoint of a record, in a thread: it may be large."""
+        """The eventual checkpoint of a record: it may be large."""
         place, streams = self._spec.footprint_place, len(self._spec.plan.inputs)
 
-        def read() -> None:
+        def work() -> Callable[[], None]:
             began_ns = time.monotonic_ns()
             try:
                 extent = read_extent(place, effect.from_id, effect.ends_at, streams)
             except Exception as error:  # The life decides what becomes of it.
-                self._answer(LoadingFailed(error))
-            else:
-                self._has_read(time.monotonic_ns() - began_ns)
-                self._answer(ExtentRead(extent))
+                failed = LoadingFailed(error)
+                return lambda: self._tell(failed)
+            took_ns = time.monotonic_ns() - began_ns
+            return lambda: self._has_extent(ExtentRead(extent), took_ns)
 
-        threading.Thread(target=read, name="read-extent", daemon=True).start()
+        self._bring_up.run("its footprints are being read", work)
+
+    def _has_extent(self, read: ExtentRead, took_ns: int) -> None:
+        self._has_read(read.extent, took_ns)
+        self._tell(read)
 
     # -- following --------------------------------------------------------------------------
 
@@ -188,6 +206,8 @@ class NodeSinks:
 
         Little by little: a segment may hold hundreds of thousands of records.
         """
+        if not self._follows:
+            return
         for stream, path in self._spec.sink_paths.items():
             tail = self._tails.get(stream) or open_tail(path)
             if tail is not None:
@@ -198,9 +218,9 @@ class NodeSinks:
         """A secondary follows the primary's log; before the first pass there is none."""
         passes: tuple[Pass, ...] = ()
         with contextlib.suppress(UnknownStream):
-            if self._pass_reader is None:
+            if self._follows and self._pass_reader is None:
                 self._pass_reader = PassLogReader(self._spec.pass_place, effect.from_number)
-            passes = self._pass_reader.poll()
+            passes = self._pass_reader.poll() if self._follows and self._pass_reader else ()
         self._tell(events.PassesRead(passes))
 
     # -- writing ----------------------------------------------------------------------------

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Stimulus
     from holdfast.core.model.ids import Incarnation, StreamId
     from holdfast.core.queues.idle_floor import Reached
+    from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.task_spec import TaskSpec
 
 
@@ -32,12 +33,26 @@ class NodeSources:
     """
 
     def __init__(
-        self, spec: TaskSpec, poller: zmq.Poller, tell: Callable[[Stimulus], None]
+        self,
+        spec: TaskSpec,
+        poller: zmq.Poller,
+        tell: Callable[[Stimulus], None],
+        bring_up: BringUp,
     ) -> None:
-        """Nothing is open; `tell` takes the answers."""
+        """Nothing is open.
+
+        Args:
+            spec: How to open them.
+            poller: Of the loop.
+            tell: Takes the answers.
+            bring_up: Opens them.
+        """
         self._spec = spec
         self._poller = poller
         self._tell = tell
+        self._bring_up = bring_up
+        self._is_opening = False
+        self._wanted: list[events.ReadSource] = []  # meanwhile
         self._readers: dict[StreamId, SourceReader] = {}
         self._descriptors: dict[StreamId, int] = {}  # of sources that tell when to read them
         self._listened_to: dict[int, StreamId] = {}  # those that have been read since they did
@@ -45,26 +60,40 @@ class NodeSources:
 
     def open(self, effect: OpenSources) -> None:
         """Open those that are not open yet; lead those that have a log of their own to fill."""
-        try:
-            for stream, source in self._spec.sources.items():
-                if stream not in self._readers:
-                    reader = self._readers[stream] = source.open()
-                    self._descriptors[stream] = stirs(reader)
-            if effect.leads_as != NOBODY:
-                self._lead(effect.leads_as)
-        except StorageError as error:
-            self._tell(OpeningFailed(effect.request_id, error))
-        else:
-            self._tell(SourcesOpened(effect.request_id))
+        self._is_opening = True
+        self._bring_up.run("its sources are being opened", lambda: self._open(effect))
 
-    def _lead(self, incarnation: Incarnation) -> None:
-        for source in self._readers.values():
-            lead = getattr(source, "lead", None)
-            if lead is not None:
-                lead(incarnation)
+    def _open(self, effect: OpenSources) -> Callable[[], None]:
+        """In a thread: nobody reads them meanwhile."""
+        try:
+            opened = {
+                stream: source.open()
+                for stream, source in self._spec.sources.items()
+                if stream not in self._readers
+            }
+            if effect.leads_as != NOBODY:
+                for reader in (*self._readers.values(), *opened.values()):
+                    _lead(reader, effect.leads_as)
+        except StorageError as error:
+            failed = OpeningFailed(effect.request_id, error)
+            return lambda: self._tell(failed)
+        return lambda: self._go_on(opened, SourcesOpened(effect.request_id))
+
+    def _go_on(self, opened: dict[StreamId, SourceReader], answer: SourcesOpened) -> None:
+        """They are open: whoever wanted to read one meanwhile does so now."""
+        self._is_opening = False
+        self._readers |= opened
+        self._descriptors |= {stream: stirs(reader) for stream, reader in opened.items()}
+        self._tell(answer)
+        wanted, self._wanted = self._wanted, []
+        for effect in wanted:
+            self.read(effect)
 
     def read(self, effect: events.ReadSource) -> None:
         """What there is from an id on."""
+        if self._is_opening:
+            self._wanted.append(effect)
+            return
         reader, from_id = self._readers[effect.stream], effect.from_id
         if from_id == NO_ID:
             from_id = newest_id(reader)
@@ -129,3 +158,9 @@ class NodeSources:
         """Close all of them."""
         for source in self._readers.values():
             source.close()
+
+
+def _lead(source: SourceReader, incarnation: Incarnation) -> None:
+    lead = getattr(source, "lead", None)
+    if lead is not None:
+        lead(incarnation)

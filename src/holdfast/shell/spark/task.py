@@ -32,6 +32,7 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus
 from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
 from holdfast.shell.spark.background import Background
+from holdfast.shell.spark.bring_up import BringUp
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.node_channels import NodeChannels
 from holdfast.shell.spark.node_checkpoints import NodeCheckpoints
@@ -124,9 +125,10 @@ class NodeTask:
         task_id = f"{spec.plan.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
         self._channels = NodeChannels(spec, self._life, task_id, self._meter, traffic)
         self._channels.poller.register(self._waker, zmq.POLLIN)
-        tell, answer = self._pending.append, self._answer
-        self._sources = NodeSources(spec, self._channels.poller, tell)
-        self._sinks = NodeSinks(spec, tell, answer, self._waker.wake, self._background.leave_out)
+        self._bring_up = BringUp(spec.plan.node, self._waker.wake)
+        tell, answer, bring_up = self._pending.append, self._answer, self._bring_up
+        self._sources = NodeSources(spec, self._channels.poller, tell, bring_up)
+        self._sinks = NodeSinks(spec, tell, answer, bring_up, self._background.recovery.has_read)
         self._spills = NodeSpills(spec, self._life, tell)
         self._reports = NodeReports(
             spec,
@@ -139,9 +141,10 @@ class NodeTask:
             task_id=task_id,
             former=former,
             store_trouble=lambda: self._checkpoints.trouble,
+            bring_up=bring_up,
         )
         read_spill = self._spills.read_range
-        self._checkpoints = NodeCheckpoints(spec, self._reports, tell, answer, read_spill)
+        self._checkpoints = NodeCheckpoints(spec, self._reports, tell, answer, bring_up, read_spill)
         self._performers = self._all_performers()
         self._listeners = self._all_listeners()
         self._parent = os.getppid()
@@ -177,7 +180,7 @@ class NodeTask:
         self._reports.turned_s = time.monotonic()
         self._collect()
         self._check_lease()
-        self._sinks.go_on()
+        self._bring_up.go_on()
         while self._answers:
             answered = self._answers.popleft()
             if isinstance(answered, Exception):
@@ -258,9 +261,13 @@ class NodeTask:
     # -- who does what ----------------------------------------------------------------------
 
     def _begin(self, _: life.BeginIncarnation) -> None:
-        self._background.leave_out(time.monotonic_ns() - self._asked_ns)
+        self._background.recovery.leave_out(time.monotonic_ns() - self._asked_ns)
         self._came_up()
         self._reports.refresh()
+
+    def _catch_up(self, effect: events.ReportCaughtUp) -> None:
+        self._background.recovery.has_replayed(effect.replayed_tuples)
+        self._reports.caught_up(effect)
 
     def _all_listeners(self) -> dict[type[Stimulus], Performer]:
         """Who takes the coordinator's words that are for the process; others are for its life."""
@@ -308,7 +315,7 @@ class NodeTask:
             events.ReadSpill: self._spills.read,
             events.TrimSpill: self._spills.trim,
             events.StoreRestartPoint: reports.store_point,
-            events.ReportCaughtUp: reports.caught_up,
+            events.ReportCaughtUp: self._catch_up,
             events.ReportGap: reports.gap,
             events.ReportPromoted: reports.promoted,
             events.ReportFirstOutput: reports.first_output,

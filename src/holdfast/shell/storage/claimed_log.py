@@ -33,6 +33,7 @@ class ClaimedLogWriter:
         self._writer = open_writer(
             place, schema, stream, incarnation, segment_bytes=segment_bytes, narrows=narrows
         )
+        self._unneeded_before = self._trimmed_before = 0
 
     @property
     def next_id(self) -> int:
@@ -56,12 +57,19 @@ class ClaimedLogWriter:
         self._claim.require_newest()
 
     def tidy(self) -> None:
-        """Merge small parts."""
+        """Drop what nobody needs, and merge small parts."""
+        before = self._unneeded_before
+        if before > self._trimmed_before:
+            self._writer.trim(before)
+            self._trimmed_before = before
         self._writer.tidy()
 
     def trim(self, before: int) -> None:
-        """Drop what comes before a row, as far as that is easy."""
-        self._writer.trim(before)
+        """Nobody needs what comes before a row: it goes with the next `tidy`, as far as is easy.
+
+        Whoever appends does not wait for the store, or for a `sync` that is under way.
+        """
+        self._unneeded_before = max(self._unneeded_before, before)
 
     def close(self) -> None:
         """Write no more."""

@@ -100,9 +100,7 @@ class Eventual(Durability):
 
     def on_check_windows(self, check: CheckWindows, now_ms: int) -> list[Effect]:
         """Write some windows, if recovery would take too long otherwise."""
-        if check.tuple_us:
-            self._objective.learn(check.tuple_us)
-        self._objective.fixed_us = check.fixed_us
+        self._objective.learn(check.costs)
         if now_ms - self._looked_ms >= _LOOK_MS:
             came = self.unit.input_tuples - self._tuples
             rate = came * 1000 / (now_ms - self._looked_ms)

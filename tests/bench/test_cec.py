@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from holdfast_bench import cec
+from holdfast_bench import cec, cec_targets
 
 
 def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path: Path) -> None:
@@ -26,6 +26,8 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     assert cec.former(tmp_path)["sizes"]["keys"] == 500
     assert slow["written_per_changed"] > 0.3, "keys and counts take some bytes"
     assert "written_per_changed" not in fast
+    assert slow["longest_on_core_ms"] > 0
+    assert 0 < slow["pass_ratio"] < 20
 
 
 def test_kills_are_joined_with_those_of_before() -> None:
@@ -55,3 +57,54 @@ def test_what_was_measured_beside_others_and_with_kills_is_on_the_page() -> None
     page = cec.render(results)
     assert "3.25" in page.partition("## Beside others")[2]
     assert "88.5" in page.partition("## Kills")[2]
+
+
+def test_what_misses_its_target_has_beside_it_what_limits_it() -> None:
+    slow = {
+        "kind": "slow",
+        "share": 0.02,
+        "throughput": 0.9,
+        "pass_ratio": 1.07,
+        "mark_share": 0.01,
+        "check_share": 0.02,
+        "longest_check_ms": 4.5,
+        "longest_on_core_ms": 0.6,
+        "p99_check_ms": 0.9,
+        "p99_on_core_ms": 0.5,
+        "written_per_changed": 1.1,
+    }
+    late = {
+        "kind": "slow",
+        "windows": 10,
+        "objective_ms": 100,
+        "is_met": False,
+        "shortfall": "",
+        "recovery_ms": 130,
+        "read_ms": 30,
+        "adopt_ms": 40,
+        "replay_ms": 60,
+        "predicted_ms": 90,
+    }
+    others = [
+        {"protection": "EventualCheckpoints", "p99_ms": 10.0},
+        {"protection": "UpstreamBackup", "p99_ms": 10.0},
+    ]
+    kills = {
+        "windows": 10,
+        "objective_ms": 100,
+        "kills": 20,
+        "met": 15,
+        "said_before": 4,
+        "restarted_ms": 50,
+        "replayed_ms": 70,
+        "predicted_ms": 80,
+    }
+    found = cec_targets.targets(
+        {"share": [slow], "objective": [late], "beside": others, "kills": [kills]}
+    )
+    limits = {each.measured: each.limit for each in found}
+    assert "1.07 times" in limits["90.0%"]
+    assert "0.6 ms of it on a core" in limits["4.5 ms"]
+    assert limits["1.1"] == limits["1.00"] == ""
+    assert "taking over 40, replaying 60; 90 ms were foretold" in limits["0 of 1"]
+    assert limits["15 of 20, 4 of the others foretold"] == ""

@@ -56,7 +56,8 @@ def test_each_part_of_a_recovery_is_measured_by_itself(process: Process) -> None
     assert costs.fixed_us == pytest.approx(42_000), "30 before it reads, 12 to connect"
     assert costs.byte_us == pytest.approx(20_000 / (2 << 20))
     assert costs.footprint_us == pytest.approx(5.0)
-    assert (costs.replayed_us, costs.tuple_us) == (pytest.approx(2.0), 1.5)
+    assert costs.replayed_us == pytest.approx(2.0)
+    assert costs.tuple_us == 1.5
 
 
 def test_too_little_to_tell_what_one_costs_is_part_of_every_recovery(process: Process) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 from holdfast_bench.node_share import TARGET, shares
 from holdfast_bench.view import is_met, render
 
-BEFORE = {"reporting": 0, "measuring": 0, "calls": 0, "empty": 300, "at_ns": 0}
+BEFORE = {"reporting": 0, "measuring": 0, "calls": 0, "empty": 0, "at_ns": 0}
 AFTER = {
     "reporting": 1_000_000,
     "measuring": 2_300_000,
     "calls": 1_000,
-    "empty": 300,
+    "empty": 300_000,
     "at_ns": 10**9,
 }
 

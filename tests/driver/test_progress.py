@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import Consistency
-from holdfast.driver.draining import Draining
+from holdfast.driver.draining import Draining, wait_until_drained
 from holdfast.driver.listeners import Listeners, QueryManager
 from holdfast.driver.progress import (
     Heard,
@@ -240,6 +241,23 @@ def test_a_node_that_was_replaced_says_twice_again_that_it_has_read_everything()
     later.reports, later.processed, later.next_ids = 8, {"rows[0]": 100}, {"edge": 95}
     assert not draining.is_over(reports)
     assert draining.wanted["edge"] == 95
+
+
+def test_whoever_waits_asks_the_nodes_that_are_not_done_and_no_others() -> None:
+    rows, counts = report({"rows[0]": 100}, {"edge": 95}), report({"edge": 90}, {})
+    rows.source_rows = {"rows[0]": 100}
+    reports = {NodeId("rows[0]"): rows, NodeId("counts[0]"): counts}
+    asked: list[list[str]] = []
+
+    def answered(nodes: Iterable[NodeId]) -> None:
+        asked.append(list(nodes))
+        rows.reports += 1
+        if len(asked) == 2:
+            counts.processed = {"edge": 95}
+
+    wanted = wait_until_drained(plan(), reports, {"rows[0]": 100}, lambda: True, answered)
+    assert wanted["edge"] == 95
+    assert asked == [["rows[0]", "counts[0]"], ["counts[0]"]]
 
 
 class Broken:

@@ -92,3 +92,16 @@ def test_without_results_before_the_failure_nobody_can_tell() -> None:
     followed.recovered(SOURCE, 1.1)
     assert followed.heard(SINK, sink.put_out(3.0), 1.2) == []
     assert followed.heard(SINK, sink.put_out(3.0), 1.3) == []
+
+
+def test_sinks_are_asked_from_the_recovery_on_until_they_are_back_but_not_for_ever() -> None:
+    followed, sink = watch(), Node()
+    followed.heard(SINK, sink.put_out(3.0), 0.9)
+    followed.failed(SOURCE, 1.0)
+    assert followed.awaited(1.1) == [], "nothing new has come"
+    followed.recovered(SOURCE, 1.2)
+    assert followed.awaited(1.3) == [SINK]
+    assert followed.awaited(60.0) == []
+    followed.heard(SINK, sink.put_out(3.0), 1.4)
+    followed.heard(SINK, sink.put_out(3.0), 1.5)
+    assert followed.awaited(1.6) == []

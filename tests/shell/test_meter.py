@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from holdfast.core.haunit import events
 from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.shell.spark.meter import Meter, _PassCosts
 
@@ -66,3 +67,48 @@ def test_a_node_that_reports_often_is_measured_twice_a_second_and_at_its_end() -
     before = measured(2_050, 1_000)
     assert measured(2_060, 1_000, is_last=True) > before
     assert node.looks == 4
+
+
+class Working:
+    """A node whose passes are of a size."""
+
+    plan = LookedAt.plan
+    input_tuples = 0
+
+
+class Effects(list[Any]):
+    """Those of a pass, and how often they were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Any:
+        Effects.looks += 1
+        return super().__iter__()
+
+
+def passed(meter: Meter, node: Working, tuples: int, took_us: int) -> None:
+    node.input_tuples += tuples
+    meter.stepped(cast("Any", node), events.Proceed(0, 0), Effects(), took_us)
+
+
+def test_of_many_short_passes_one_in_eight_is_looked_at_and_every_long_one() -> None:
+    meter, node = Meter(), Working()
+    Effects.looks = 0
+    for _ in range(64 + 800):
+        passed(meter, node, 10, 100)
+    assert Effects.looks == 64 + 100
+    for _ in range(5):
+        passed(meter, node, 10_000, 50_000)
+    assert Effects.looks >= 64 + 100 + 5
+    assert 4.5 < meter.replay_cost_us(10_000) < 5.5
+
+
+def test_time_counts_of_passes_that_nobody_looks_at() -> None:
+    meter, node = Meter(), LookedAt()
+    working = Working()
+    for second in range(3):
+        for _ in range(100):
+            passed(meter, working, 10, 100)
+        counted = NodeStatistics(input_tuples=working.input_tuples)
+        found = meter.measured(cast("Any", node), counted, 1_000 * second + 1_000)
+    assert found.tuple_cost_us == 10.0

@@ -15,7 +15,7 @@ from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.commit_counting import CommitCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.shell.spark.history import NodeReport
 
 _LOOK_INTERVAL_S: Final = 0.02
+_ASK_INTERVAL_S: Final = 0.06
 
 
 def wait_until_drained(
@@ -30,6 +31,7 @@ def wait_until_drained(
     reports: Mapping[NodeId, NodeReport],
     committed: Mapping[str, int | None],
     lives: Callable[[], bool],
+    ask: Callable[[Iterable[NodeId]], None],
 ) -> Mapping[str, int]:
     """Wait until all nodes have processed what comes of so many rows of the sources.
 
@@ -42,10 +44,14 @@ def wait_until_drained(
         reports: What was last heard of each; changes meanwhile.
         committed: Per source stream the rows of its log that are to be worked off.
         lives: Whether there is something to wait for; may raise.
+        ask: Has nodes report at once, which they do now and then by themselves.
     """
-    draining = Draining(plan, committed)
+    draining, ask_s = Draining(plan, committed), 0.0
     while not draining.is_over(reports) and lives():
-        time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
+        if time.monotonic() >= ask_s:
+            ask(draining.left)
+            ask_s = time.monotonic() + _ASK_INTERVAL_S
+        time.sleep(_LOOK_INTERVAL_S)  # Nothing tells that a report has come.
     return draining.wanted
 
 
@@ -73,6 +79,11 @@ class Draining:
     def wanted(self) -> Mapping[str, int]:
         """Per stream that is known so far the id before which all is to be processed."""
         return self._wanted
+
+    @property
+    def left(self) -> list[NodeId]:
+        """Nodes that have not yet said that they have processed what is wanted."""
+        return list(self._left)
 
     def is_over(self, reports: Mapping[NodeId, NodeReport]) -> bool:
         """Take what the nodes say now; whether all have processed what is wanted."""

@@ -224,8 +224,8 @@ class Query:
 
     def _wait_until_drained(self, lives: Callable[[], bool]) -> None:
         """Until what comes of the rows that are there now is in the sinks, files included."""
-        reports = self._cluster.history.reports
-        wanted = wait_until_drained(self._plan, reports, self._rows_committed(), lives)
+        reports, ask = self._cluster.history.reports, self._cluster.ask_for_figures
+        wanted = wait_until_drained(self._plan, reports, self._rows_committed(), lives, ask)
         for name, outside in self._flow.outside_sinks.items():
             if isinstance(outside, ReadableSink):
                 wait_until_published(outside, name, self._location, wanted, lives)

@@ -103,6 +103,7 @@ TO_NODE: list[words.ToNode] = [
     told.Fenced(),
     told.StopReceived(),
     told.KillReceived(),
+    told.FiguresWanted(),
     told.RowsWanted(3),
     RestartPointStored(4),
     WriteAdmitted(),

@@ -150,6 +150,11 @@ class StopReceived(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class FiguresWanted(Stimulus):
+    """Somebody waits for what the node has done, and not for its next report."""
+
+
+@dataclass(frozen=True, slots=True)
 class RowsWanted(Stimulus):
     """Somebody wants to see the rows that the node has sent last.
 

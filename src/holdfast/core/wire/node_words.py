@@ -73,6 +73,7 @@ ToNode = (
     | told.Fenced
     | told.StopReceived
     | told.KillReceived
+    | told.FiguresWanted
     | told.RowsWanted
     | RestartPointStored
     | WriteAdmitted

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from holdfast.core.wire.frames import CorruptFrame
 
 Reader = Callable[[object], object]
 """Gives a value of the declared type for what JSON has; raises `ValueError`."""
+
+
+_AS_THEY_ARE: Final = frozenset({int, str, float, bool, type(None)})
 
 
 class Unfit(ValueError):
@@ -55,9 +58,11 @@ class RecordCodec:
 
     def values(self, record: Any) -> list[object]:
         """The values of its fields, as JSON takes them."""
-        return [self._plain(getattr(record, field.name)) for field in fields(record)]
+        return [self._plain(getattr(record, name)) for name in _names(type(record))]
 
     def _plain(self, value: Any) -> object:
+        if type(value) in _AS_THEY_ARE:  # Most are.
+            return value
         plain = self._plain_of.get(type(value))
         if plain is not None:
             return plain(value)
@@ -125,6 +130,11 @@ class RecordCodec:
         if not (key.isascii() and key.isdigit() and len(key) < 20):
             raise Unfit("no number as a key")
         return self._value(wanted, int(key))
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 @cache

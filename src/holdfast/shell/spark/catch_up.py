@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LEVEL_SPAN_S: Final = 2.0
 _REPORTS_KEPT: Final = 100
+_AWAITED_FOR_S: Final = 10.0
+"""Who feels a failure for longer may learn of its end half a second late."""
 
 
 @dataclass(slots=True)
@@ -129,6 +131,16 @@ class CatchUpWatch:
         for failure in self._failures:
             if failure.node == node and failure.recovered_s is None:
                 failure.recovered_s = at_s
+
+    def awaited(self, at_s: float) -> list[NodeId]:
+        """Whose reports may tell that a failure is not felt any more, soon after its recovery."""
+        found = [
+            node
+            for failure in self._failures
+            if failure.recovered_s is not None and at_s - failure.recovered_s < _AWAITED_FOR_S
+            for node in failure.levels_ms
+        ]
+        return list(dict.fromkeys(found))
 
     def _behind(self, node: NodeId) -> list[NodeId]:
         """The node, and all that read from it, directly or not."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _CHECKPOINTS_SHOWN: Final = 1_000
 _ROUNDS_SHOWN: Final = 256
+_ASK_INTERVAL_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class History:
         self.started_s = time.time()
         self._of_task: dict[str, NodeReport] = {}
         self._catch_up = CatchUpWatch(receivers)
+        self._asked_s = 0.0
 
     # -- processes --------------------------------------------------------------------------
 
@@ -170,6 +172,14 @@ class History:
             "at_s": round(time.time() - self.started_s, 3),
             "at_unix_s": round(time.time(), 3),
         }
+
+    def nodes_to_ask(self) -> list[NodeId]:
+        """Whose next report may end a failure; empty if they have been asked just now."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s < _ASK_INTERVAL_S:
+            return []
+        self._asked_s = now_s
+        return self._catch_up.awaited(now_s)
 
     # -- what the coordinator says ----------------------------------------------------------
 

@@ -9,7 +9,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -217,6 +217,16 @@ class Cluster:
         else:
             self._do(lambda: self._say(task.encode(), told.KillReceived()))
 
+    def ask_for_figures(self, nodes: Iterable[NodeId]) -> None:
+        """Have the primaries of these nodes report at once, for somebody who waits for it."""
+        self._do(partial(self._ask_for_figures, nodes))
+
+    def _ask_for_figures(self, nodes: Iterable[NodeId]) -> None:
+        for node in nodes:
+            primary = self._machine.instance(node).primary
+            if primary.task is not None and primary.state is NodeState.RUNNING:
+                self._say(primary.task.encode(), told.FiguresWanted())
+
     def newest_rows(self, nodes: Sequence[NodeId], timeout_s: float) -> list[RowsReported]:
         """What the primaries of these nodes have sent last; of those that answer in time."""
         primaries = (self._machine.instance(node).primary for node in nodes)
@@ -266,6 +276,7 @@ class Cluster:
                 self._on_parts(identity, parts)
         while not self._inbox.empty():
             self._inbox.get()()
+        self._ask_for_figures(self.history.nodes_to_ask())
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]

@@ -1,4 +1,8 @@
-"""What a node's process says to the coordinator: hello, that it lives, what it has done."""
+"""What a node's process says to the coordinator: hello, that it lives, what it has done.
+
+What it has done it says twice a second, and at once when the coordinator asks: to make a report
+takes a node's time, and mostly nobody waits for it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.haunit import told
     from holdfast.core.haunit.life import NodeLife
+    from holdfast.core.haunit.standby_replica import StandbyReplica
     from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.meter import Meter
     from holdfast.shell.spark.node_channels import NodeChannels
@@ -54,7 +59,7 @@ class NodeReports:
     """Speaks for one process.
 
     Attributes:
-        due_ms: When it speaks next by itself.
+        due_ms: When it says next by itself that it lives.
         turned_s: When the loop last turned.
     """
 
@@ -101,6 +106,7 @@ class NodeReports:
         self._bring_up = bring_up
         self.due_ms = 0
         self._statistics_due_s = 0.0
+        self._is_asked = False
         self._has_machine = False
         self.turned_s = time.monotonic()
         self._alive_word: bytes | None = None  # what the keep-alive thread says
@@ -132,20 +138,20 @@ class NodeReports:
             return
         if not self._has_machine:
             self._has_machine, self.due_ms = True, 0
-        if at_ms < self.due_ms and not is_last:
-            return
+        is_due = at_ms >= self.due_ms or is_last
+        if is_due:
+            self._say_live(machine, at_ms)
+        is_stale = is_due and time.monotonic() >= self._statistics_due_s
+        if self._is_asked or is_stale or is_last:
+            self._report_statistics(at_ms, is_last=is_last)
+
+    def _say_live(self, machine: Node | StandbyReplica, at_ms: int) -> None:
         self.due_ms = together(at_ms + self._spec.plan.limits.keep_alive_ms, at_ms)
         self._meter.look_at_changes(at_ms)
         self.refresh()
         if machine.is_secondary:
             self._sinks.follow()
-        now_s = time.monotonic()
-        if now_s < self._statistics_due_s and not self._sinks.has_news and not is_last:
-            return
-        self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
-        self._sinks.has_news = False
         self._sinks.sync_stale()
-        self._report_statistics(at_ms, is_last=is_last)
 
     def _say_hello_or_live(self, at_ms: int) -> None:
         if at_ms < self.due_ms:
@@ -196,6 +202,8 @@ class NodeReports:
         machine = self._life.machine
         if machine is None:
             return
+        self._statistics_due_s = time.monotonic() + _STATISTICS_INTERVAL_S
+        self._is_asked = False
         figures = reports.NodeFigures(machine.statistics())
         positions = {}
         if isinstance(machine, Node):
@@ -252,6 +260,10 @@ class NodeReports:
     def gap(self, effect: events.ReportGap) -> None:
         """It has missed tuples."""
         self.tell(reports.GapReported, effect.stream, effect.from_id, effect.to_id)
+
+    def show_figures(self, _: told.FiguresWanted) -> None:
+        """Somebody waits: at the end of this turn, as what it reads in one it takes in the next."""
+        self._is_asked = True
 
     def show_rows(self, asked: told.RowsWanted) -> None:
         """Somebody looks."""

@@ -54,7 +54,6 @@ class NodeSinks:
     Attributes:
         waits: What a broker keeps waiting.
         latency: Of results, from their input to the log.
-        has_news: Results have come for somebody who waits for prompt ones; the reporter resets it.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class NodeSinks:
         self._settling: dict[StreamId, Syncing] = {}  # sinks that wait for a broker, not a disk
         self.waits = Waits()
         self.latency = LatencyHistogram()
-        self.has_news = False
 
     # -- opening ----------------------------------------------------------------------------
 
@@ -233,7 +231,6 @@ class NodeSinks:
         if outside is not None and (outside.is_full or outside.is_prompt):
             self._sync(effect.stream)  # Readers wait for it.
         if batch.created_us:
-            self.has_news = True
             self.latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 
     def sync(self, effect: events.SyncSink) -> None:

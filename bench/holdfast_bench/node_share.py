@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from holdfast.api.dataflow import Dataflow
     from holdfast.api.streams import Stream
+    from holdfast.driver.query import Query
     from holdfast.shell.sources.base import SourceReader, SourceSpec
 
 TARGET: Final = 0.003
@@ -119,12 +120,16 @@ def _keep(path: str) -> None:
     os.replace(draft, path)
 
 
-def measure(seconds: float) -> dict[str, Any]:
+def measure(seconds: float, then: Callable[[Query, str], None]) -> dict[str, Any]:
     """Shares of a core of a node that reads, counts in windows and writes its results.
 
     Returns:
         `rate` in tuples per second; `reporting` and `measuring` as shares of a core, and their sum
         as `share`; `calls_per_s`: how often it measures.
+
+    Args:
+        seconds: For how long it is watched.
+        then: Gets the query, which still runs, and the address of its view.
     """
     from holdfast.driver.session import session
 
@@ -140,11 +145,13 @@ def measure(seconds: float) -> dict[str, Any]:
         query = flow.start(spark, checkpointLocation=folder + "/q", protection=UpstreamBackup())
         try:
             wait_until(query, lambda: os.path.exists(path), "a report", _TIMEOUT_S)
-            with _looked_at(query.view(port=0).url):
+            url = query.view(port=0).url
+            with _looked_at(url):
                 time.sleep(_SETTLE_S)  # What starting costs does not count.
                 before = json.loads(Path(path).read_text())
                 time.sleep(seconds)  # The time that is measured.
                 after = json.loads(Path(path).read_text())
+            then(query, url)
         finally:
             query.stop()
     return shares(before, after)

@@ -3,7 +3,7 @@
 The browser gets ten updates a second. The feed is simulated: pages of a made-up query, of which
 every rate and count changes each time, made before the browser starts. So the figures are those of
 the browser alone: all of its processes, in shares of a core. What a node spends is measured in a
-real query (node_share.py).
+real query (node_share.py), and there how long it takes until the page shows that it was killed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import threading
@@ -37,14 +38,19 @@ from holdfast_bench.shown_query import plan, report
 from holdfast_bench.spine import machine
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Page
     from starlette.requests import Request
+
+    from holdfast.driver.query import Query
 
 UPDATES_PER_S: Final = 10
 SHARE_TARGET: Final = 0.2
 PAINT_TARGET_MS: Final = 1_000
+SEEN_TARGET_MS: Final = 1_000
 PLACES: Final = ("flow", "units", "checkpoints")
 _FRAMES: Final = 20
 _SETTLE_S: Final = 4.0
+_BETWEEN_KILLS_S: Final = 1.0
 _INTRODUCTION: Final = """# The view of a large dataflow
 
 `holdfast bench view` made this page. [The live view](../view.md) explains what is looked at.
@@ -59,14 +65,16 @@ class Sizes:
     Attributes:
         units: Of the dataflow.
         seconds: For how long the browser is watched.
+        kills: How many are to be seen on a page.
     """
 
     units: int
     seconds: float
+    kills: int
 
 
-FULL = Sizes(1_000, 30.0)
-QUICK = Sizes(1_000, 8.0)
+FULL = Sizes(1_000, 30.0, 20)
+QUICK = Sizes(1_000, 8.0, 3)
 
 
 def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
@@ -94,11 +102,38 @@ def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
                 time.sleep(_SETTLE_S)  # What scrolling costs does not count.
                 found["places"].append({"place": place, **_watched(feed, sizes.seconds)})
                 say(f"{place}: {found['places'][-1]}")
+            page.close()
+            feed.stop()
+
+            def kill(query: Query, url: str) -> None:
+                page = browser.new_page(viewport={"width": 390, "height": 844})
+                found["kills"] = _kills_seen(page, query, url, sizes.kills)
+                page.close()
+
+            found["node"] = node_share.measure(sizes.seconds, kill)
             browser.close()
     finally:
         feed.stop()
-    found["node"] = node_share.measure(sizes.seconds)
-    say(f"node: {found['node']}")
+    say(f"node: {found['node']}, kills: {found['kills']}")
+    return found
+
+
+def _kills_seen(page: Page, query: Query, url: str, kills: int) -> list[dict[str, int]]:
+    """Of each kill, after how many ms the page shows the failure, and its end."""
+    page.goto(url)
+    page.wait_for_selector('#state[data-word="running"]')
+    count = "([kind, n]) => document.querySelectorAll(`#timeline [data-kind=${kind}]`).length >= n"
+    found = []
+    for number in range(1, kills + 1):
+        (node,) = query.nodes
+        pid, began_s = query.pid(node), time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        page.wait_for_function(count, arg=["failure", number])
+        seen_ms = round((time.monotonic() - began_s) * 1e3)
+        page.wait_for_function(count, arg=["recovery", number])
+        back_ms = round((time.monotonic() - began_s) * 1e3)
+        found.append({"failure_seen_ms": seen_ms, "recovery_seen_ms": back_ms})
+        time.sleep(_BETWEEN_KILLS_S)  # So that each is one by itself.
     return found
 
 
@@ -191,6 +226,7 @@ def is_met(results: dict[str, Any]) -> bool:
         max(shares) < SHARE_TARGET
         and results["painted_ms"] < PAINT_TARGET_MS
         and results["node"]["share"] < node_share.TARGET
+        and max(kill["failure_seen_ms"] for kill in results["kills"]) < SEEN_TARGET_MS
     )
 
 
@@ -213,6 +249,7 @@ def render(results: dict[str, Any]) -> str:
             table(("part of the page that is looked at", "updates per second", "cores"), rows),
             f"\nThe target is {SHARE_TARGET} of a core, all processes of the browser together.\n",
             _of_a_node(results["node"]),
+            _of_kills(results["kills"]),
         ]
     )
 
@@ -231,5 +268,23 @@ def _of_a_node(found: dict[str, Any]) -> str:
             "results. A page is open in front of it, and metrics are scraped every second.\n\n",
             table(("a node's calls", "cores"), [(what, f"{share:.5f}") for what, share in rows]),
             f"\nThe target is {node_share.TARGET} of a core.\n",
+        ]
+    )
+
+
+def _of_kills(kills: list[dict[str, int]]) -> str:
+    """How soon somebody who looks sees what has failed."""
+    rows = [
+        (what, round(statistics.median(taken)), max(taken))
+        for what, name in (("failed", "failure_seen_ms"), ("is back", "recovery_seen_ms"))
+        for taken in [[kill[name] for kill in kills]]
+    ]
+    return "".join(
+        [
+            "\n## A kill, seen\n\n",
+            f"The same node is killed {len(kills)} times. From SIGKILL until the page in Chromium "
+            "says so:\n\n",
+            table(("the page says that the node", "median, ms", "slowest, ms"), rows),
+            f"\nThe target is {SEEN_TARGET_MS:,} ms for the failure.\n",
         ]
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast_bench.node_share import TARGET, shares
-from holdfast_bench.view import is_met, render
+from holdfast_bench.view import SEEN_TARGET_MS, is_met, render
 
 BEFORE = {"reporting": 0, "measuring": 0, "calls": 0, "empty": 0, "at_ns": 0}
 AFTER = {
@@ -34,6 +34,7 @@ def results(share: float) -> dict[str, Any]:
         "painted_ms": 9,
         "places": [place],
         "node": node,
+        "kills": [{"failure_seen_ms": seen_ms, "recovery_seen_ms": 700} for seen_ms in (300, 500)],
     }
 
 
@@ -41,3 +42,10 @@ def test_a_node_that_spends_more_misses_the_target() -> None:
     assert is_met(results(TARGET / 2))
     assert not is_met(results(TARGET))
     assert "0.00150" in render(results(TARGET / 2))
+
+
+def test_a_kill_that_is_seen_too_late_misses_the_target() -> None:
+    found = results(TARGET / 2)
+    assert "| failed | 400 | 500 |" in render(found)
+    found["kills"][1]["failure_seen_ms"] = SEEN_TARGET_MS
+    assert not is_met(found)

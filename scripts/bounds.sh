@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests both ends of the dependencies' bounds: the lowest versions that pyproject.toml allows, and the
-# newest. Each in an environment of its own below build/bounds, with the tests that need no Spark. For a
-# Python that is not there it looks which versions would be taken, and that all of them have wheels.
+# newest. Each in an environment of its own below build/bounds, with the tests that need no Spark, and a
+# query on Spark of which a node is killed and whose results are compared with Spark SQL's. For a Python
+# that is not there it looks which versions would be taken, and that all of them have wheels.
 #
 #   scripts/bounds.sh [lowest|highest] [PYTHON…]      # by default both ends, Python 3.11 to 3.14
 set -euo pipefail
@@ -35,6 +36,7 @@ for python in "${pythons[@]}"; do
     "$uv" pip install --quiet --python "$place/bin/python" --resolution "$resolution" \
       ".[view,metrics,otel,s3]" "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120"
     "$uv" pip list --quiet --python "$place/bin/python" | grep -E "$named"
-    "$place/bin/python" -m pytest -q -m "not slow" -p no:cacheprovider "${tests[@]}"
+    PYTHONPATH=src "$place/bin/python" -m pytest -q -m "not slow" -p no:cacheprovider "${tests[@]}"
+    "$place/bin/holdfast" nexmark q12 --seconds 8 --kill counts@3s --verify
   done
 done

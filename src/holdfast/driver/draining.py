@@ -31,7 +31,7 @@ def wait_until_drained(
     reports: Mapping[NodeId, NodeReport],
     committed: Mapping[str, int | None],
     lives: Callable[[], bool],
-    ask: Callable[[Iterable[NodeId]], None],
+    ask: Callable[[Iterable[NodeId]], object],
 ) -> Mapping[str, int]:
     """Wait until all nodes have processed what comes of so many rows of the sources.
 

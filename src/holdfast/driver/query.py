@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.journal_entries import Ending
+from holdfast.core.haunit import told
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.core.model.shown_rows import together
@@ -224,8 +225,13 @@ class Query:
 
     def _wait_until_drained(self, lives: Callable[[], bool]) -> None:
         """Until what comes of the rows that are there now is in the sinks, files included."""
-        reports, ask = self._cluster.history.reports, self._cluster.ask_for_figures
-        wanted = wait_until_drained(self._plan, reports, self._rows_committed(), lives, ask)
+        wanted = wait_until_drained(
+            self._plan,
+            self._cluster.history.reports,
+            self._rows_committed(),
+            lives,
+            lambda nodes: self._cluster.tell_running(nodes, told.FiguresWanted()),
+        )
         for name, outside in self._flow.outside_sinks.items():
             if isinstance(outside, ReadableSink):
                 wait_until_published(outside, name, self._location, wanted, lives)
@@ -476,7 +482,10 @@ class Query:
                 f"unit {unit!r} sends no rows to other units; units that do: "
                 f"{', '.join(sending) or 'none'}"
             )
-        answers = self._cluster.newest_rows([plan.node for plan in nodes], timeout)
+        names = [plan.node for plan in nodes]
+        answers = self._cluster.history.row_questions.asked(
+            lambda ticket: self._cluster.tell_running(names, told.RowsWanted(ticket)), timeout
+        )
         return together((answer.columns, answer.rows) for answer in answers)
 
     @property

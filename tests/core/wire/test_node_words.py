@@ -142,7 +142,7 @@ def test_the_coordinator_handles_every_word_but_reports() -> None:
 
 def test_every_word_for_a_node_is_for_its_process_its_life_or_its_machine() -> None:
     sources = SimpleNamespace(tell_floor=None)
-    rooms = {"_sources": sources, "_reports": SimpleNamespace(show_rows=None)}
+    rooms = {"_sources": sources, "_reports": SimpleNamespace(show_rows=None, show_figures=None)}
     task = SimpleNamespace(**rooms, _end_fenced=None, _stop=None)
     of_process = set(NodeTask._all_listeners(cast("NodeTask", task)))
     of_life = set(life._HANDLERS) & set(words.TO_NODE)

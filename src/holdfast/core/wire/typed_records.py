@@ -58,7 +58,8 @@ class RecordCodec:
 
     def values(self, record: Any) -> list[object]:
         """The values of its fields, as JSON takes them."""
-        return [self._plain(getattr(record, name)) for name in _names(type(record))]
+        kind: type = type(record)
+        return [self._plain(getattr(record, name)) for name in _names(kind)]
 
     def _plain(self, value: Any) -> object:
         if type(value) in _AS_THEY_ARE:  # Most are.

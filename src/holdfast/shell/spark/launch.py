@@ -9,7 +9,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from holdfast.core.coordinator.instance import Hearing, Instance
 from holdfast.core.coordinator.journal_entries import Ending, JournalEntry
 from holdfast.core.coordinator.line_account import ReportLine
 from holdfast.core.coordinator.replica import NodeState, Replica
-from holdfast.core.coordinator.reports import RowsReported, StatisticsReported
+from holdfast.core.coordinator.reports import StatisticsReported
 from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.haunit import told
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -217,25 +217,13 @@ class Cluster:
         else:
             self._do(lambda: self._say(task.encode(), told.KillReceived()))
 
-    def ask_for_figures(self, nodes: Iterable[NodeId]) -> None:
-        """Have the primaries of these nodes report at once, for somebody who waits for it."""
-        self._do(partial(self._ask_for_figures, nodes))
-
-    def _ask_for_figures(self, nodes: Iterable[NodeId]) -> None:
-        for node in nodes:
-            primary = self._machine.instance(node).primary
-            if primary.task is not None and primary.state is NodeState.RUNNING:
-                self._say(primary.task.encode(), told.FiguresWanted())
-
-    def newest_rows(self, nodes: Sequence[NodeId], timeout_s: float) -> list[RowsReported]:
-        """What the primaries of these nodes have sent last; of those that answer in time."""
+    def tell_running(self, nodes: Iterable[NodeId], word: ToNode) -> int:
+        """Tell the primaries of these nodes something, from any thread; how many of them run."""
         primaries = (self._machine.instance(node).primary for node in nodes)
         tasks = [p.task.encode() for p in primaries if p.task and p.state is NodeState.RUNNING]
-        questions = self.history.row_questions
-        ticket = questions.open()
         for task in tasks:
-            self._do(partial(self._say, task, told.RowsWanted(ticket)))
-        return questions.close(ticket, len(tasks), timeout_s)
+            self._do(partial(self._say, task, word))
+        return len(tasks)
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -276,7 +264,7 @@ class Cluster:
                 self._on_parts(identity, parts)
         while not self._inbox.empty():
             self._inbox.get()()
-        self._ask_for_figures(self.history.nodes_to_ask())
+        self.tell_running(self.history.nodes_to_ask(), told.FiguresWanted())
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]

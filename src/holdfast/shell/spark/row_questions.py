@@ -7,6 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.core.coordinator.reports import RowsReported
 
 
@@ -18,6 +20,16 @@ class RowQuestions:
         self._tickets = itertools.count(1)
         self._answers: dict[int, list[RowsReported]] = {}
         self._changed = threading.Condition()
+
+    def asked(self, tell: Callable[[int], int], timeout_s: float) -> list[RowsReported]:
+        """Put a question, and wait for its answers, for so long at most.
+
+        Args:
+            tell: Puts the question of a ticket; returns how many have been asked.
+            timeout_s: Of those that answer later there is no answer.
+        """
+        ticket = self.open()
+        return self.close(ticket, tell(ticket), timeout_s)
 
     def open(self) -> int:
         """A new question's ticket; answers are collected until `close`."""

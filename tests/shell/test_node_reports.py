@@ -50,7 +50,11 @@ class Spoken:
             None,
         )
         self.reports = NodeReports(
-            *cast("Any", given), task_id="t", former="", store_trouble=lambda: ""
+            *cast("Any", given),
+            bring_up=cast("Any", SimpleNamespace(trouble="")),
+            task_id="t",
+            former="",
+            store_trouble=lambda: "",
         )
 
     def _say(self, word: object) -> int:

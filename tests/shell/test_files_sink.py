@@ -22,7 +22,7 @@ from holdfast.driver.files_sink import FilesSink, newest_records
 from holdfast.errors import DataflowError
 from holdfast.shell.sinks import collecting
 from holdfast.shell.sinks.base import Waits
-from holdfast.shell.sinks.file_formats import partitioned
+from holdfast.shell.sinks.file_formats import FORMATS, partitioned
 from holdfast.shell.sinks.files import FilesSinkSpec, FilesSinkWriter
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
 
@@ -53,6 +53,27 @@ def append(writer: FilesSinkWriter, count: int) -> None:
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
     writer.append(0, writer.next_id, batch, writer.next_id, 0)
+
+
+def test_integers_and_times_are_packed_and_what_repeats_has_a_dictionary(tmp_path: Path) -> None:
+    count = 5_000
+    table = pa.table(
+        {
+            "id": pa.array([None, *range(1, count)], pa.int64()),
+            "at": pa.array([n * 1_000 for n in range(count)], pa.timestamp("us", tz="UTC")),
+            "day": pa.array([n % 7 for n in range(count)], pa.date32()),
+            "few": [f"name {n % 9}" for n in range(count)],
+            "many": [n / 3 for n in range(count)],
+        }
+    )
+    with (tmp_path / "a.parquet").open("wb") as file:
+        FORMATS["parquet"](table, file)
+    found = pq.ParquetFile(tmp_path / "a.parquet")
+    assert found.read().equals(table)
+    group = found.metadata.row_group(0)
+    encodings = [group.column(n).encodings for n in range(table.num_columns)]
+    assert all("DELTA_BINARY_PACKED" in used for used in encodings[:3])
+    assert ["RLE_DICTIONARY" in used for used in encodings] == [False, False, False, True, False]
 
 
 def seen(folder: Path, format: str = "parquet") -> list[int]:

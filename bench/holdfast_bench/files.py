@@ -32,7 +32,7 @@ from holdfast_chaos import delta_kills
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FULL: Final = Sizes({"q1": 30_000_000, "q3": 3_000_000, "q8": 1_200_000, "q12": 30_000_000}, 2)
+FULL: Final = Sizes({"q1": 50_000_000, "q3": 6_000_000, "q8": 1_200_000, "q12": 60_000_000}, 2)
 QUICK: Final = Sizes({"q12": 2_000_000}, 1)
 READ: Final = {"parquet": 10_000_000, "csv": 2_000_000, "json": 1_000_000}
 """Rows of each format that the readers alone read."""

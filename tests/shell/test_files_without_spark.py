@@ -105,3 +105,21 @@ def test_a_table_is_followed_over_restarts(tmp_path: Path) -> None:
     while batches := reader.poll():
         found += [n for batch in batches for n in batch.batch.column(2).to_pylist()]
     assert sorted(found) == list(range(20_000))
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_behind_the_last_row_files_wait_for_nothing(tmp_path: Path, windowed: bool) -> None:
+    """However late rows may appear: nothing follows that they could share a file with."""
+    for number in range(3):
+        put(tmp_path / "in", number)
+    flow = Dataflow("ending")
+    stream = flow.source_files(str(tmp_path / "in"), time="at", delay="2 seconds", ends=True)
+    if windowed:
+        windows = stream.key_by("key").window(hf.tumbling("300 milliseconds"))
+        stream = windows.aggregate("count(*) AS n")
+    stream.sink_files(str(tmp_path / "out"), every="1 hour")
+    with without_spark() as session:
+        query = flow.start(session, checkpointLocation=str(tmp_path / "at"))
+        assert query.awaitTermination(60)
+    found = parquet.read_table(tmp_path / "out")
+    assert (sum(found.column("n").to_pylist()) if windowed else len(found)) == 3 * ROWS

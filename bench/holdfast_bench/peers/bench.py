@@ -95,7 +95,7 @@ def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
 FULL: Final = Sizes(
     "full",
     RaceSizes(
-        {"q1": 30_000_000, "q3": 3_000_000, "q8": 1_200_000, "q12": 30_000_000},
+        {"q1": 50_000_000, "q3": 6_000_000, "q8": 1_200_000, "q12": 60_000_000},
         2,
         600.0,
         is_with_start=True,

@@ -411,6 +411,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Process, Any], None]] = {
     **dict.fromkeys(
         (
             events.EndSink,
+            events.HastenSink,
             events.TrimPasses,
             events.TrimFootprints,
             events.TrimSpill,

@@ -507,6 +507,13 @@ class SyncSink(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class HastenSink(Effect):
+    """Nothing follows in a sink: a `SyncSink` that was asked for is not to wait for anything."""
+
+    stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPasses(Effect):
     """Read the primary's pass log from a number on; answered by `PassesRead`."""
 

@@ -464,12 +464,15 @@ class HAOutput:
         Returns:
             False as long as one is not; and the effects.
         """
+        are_durable = True
         effects: list[Effect] = []
         for sink in self._sinks.values():
             if sink.durable_before < sink.next_id:
-                return False, effects
-            effects += sink.end()
-        return True, effects
+                are_durable = False
+                effects += sink.hasten()
+            elif are_durable:
+                effects += sink.end()
+        return are_durable, effects
 
     # -- restart points -----------------------------------------------------------------------
 

@@ -243,6 +243,11 @@ class NodeSinks:
         if stream in self._outside and self._outside[stream].is_full:
             thread.hasten()
 
+    def hasten(self, effect: events.HastenSink) -> None:
+        """Write what waits for more of a sink that has ended; logs of our own wait for nothing."""
+        if effect.stream in self._settling:
+            self._settling[effect.stream].hasten()
+
     def sync_stale(self) -> None:
         """Topics whose readers have waited for long."""
         for stream, writer in self._outside.items():

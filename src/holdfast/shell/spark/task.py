@@ -307,6 +307,7 @@ class NodeTask:
             events.SendAck: channels.send_up,
             events.ReadSource: self._sources.read,
             events.WriteSink: sinks.write,
+            events.HastenSink: sinks.hasten,
             events.EndSink: sinks.end,
             events.SyncSink: sinks.sync,
             events.ReadPasses: sinks.read_passes,

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit.events import EndSink, ReportFirstOutput, SyncSink, WriteSink
+from holdfast.core.haunit.events import EndSink, HastenSink, ReportFirstOutput, SyncSink, WriteSink
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.pass_log import PassLog
 from holdfast.core.haunit.outputs.sink import Sink
@@ -83,6 +83,16 @@ def test_a_sink_is_synced_when_something_was_written_and_ends_once() -> None:
     ended += target.end()
     ended += target.end()
     assert ended == [EndSink(SINK)]
+
+
+def test_what_is_written_of_an_ended_sink_is_hastened_once() -> None:
+    """Not what is held: nothing has asked for it to be durable yet."""
+    target = sink()
+    put_out(target, 5, is_held=True)
+    assert target.hasten() == []
+    target.let_out(target.next_id)
+    assert target.hasten() == [HastenSink(SINK)]
+    assert target.hasten() == []
 
 
 def test_positions_that_do_not_fit_are_an_error() -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit.events import EndSink, SyncSink, WriteSink
+from holdfast.core.haunit.events import EndSink, HastenSink, SyncSink, WriteSink
 from holdfast.core.haunit.prepared import OutputTuples
 from holdfast.core.model.tuples import TupleBatch, between, in_parts
 
@@ -55,6 +55,7 @@ class Sink:
         self._unsynced_max = unsynced_max
         self.is_sync_due = False
         self.is_ended = False
+        self._is_hastened = False
         self.held: deque[TupleBatch] = deque()  # what must not be written yet
         self._first_output = first_output
 
@@ -159,6 +160,13 @@ class Sink:
     def synced(self, durable_before: int) -> None:
         """The log is on disk up to an id."""
         self.durable_before = max(self.durable_before, durable_before)
+
+    def hasten(self) -> list[Effect]:
+        """Nothing follows; if nothing is held, all is written, and need not wait for more."""
+        if self.held or self._is_hastened:
+            return []
+        self._is_hastened = True
+        return [HastenSink(self.stream)]
 
     def end(self) -> list[Effect]:
         """All of it is durable, and nothing follows."""

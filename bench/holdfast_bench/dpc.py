@@ -178,7 +178,7 @@ def run(
     in_process: dict[str, Callable[[], Points]] = {
         "redo": lambda: redo(sizes.state, sizes.redo, say),
         "standstill": lambda: standstill(sizes.state_bytes, say),
-        "overhead": lambda: overhead(sizes.redo[-1] // 10, say),
+        "overhead": lambda: overhead(sizes.redo[-1] // 5, say),
     }
     for here, measure in in_process.items():
         if here in only:

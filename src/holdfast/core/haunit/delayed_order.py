@@ -140,9 +140,11 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         ]
         for number, batches in self._arrivals.take_fresh():
             for batch in batches:
-                self._sunion.add(number, batch, drop_from[number] if drop_from else NO_ID)
                 if batch.count:
-                    self.manager.delay.arrived(int(batch.time_us.max()), now_ms)
+                    newest_us = int(batch.time_us.max())
+                    from_id = drop_from[number] if drop_from else NO_ID
+                    self._sunion.add(number, batch, from_id, newest_us)
+                    self.manager.delay.arrived(newest_us, now_ms)
             promised_us = self._arrivals.streams[number].queue.taken_boundary_us
             self.manager.promised(number, promised_us, now_ms)
         for stream in self._arrivals.with_tentative():

@@ -276,10 +276,10 @@ class ConsistencyManager:
     def due_ms(self) -> int | None:
         """When there will be a step to do though nothing comes; None: never."""
         due_ms = self.delay.due_ms()
-        overdue_ms = NO_ID if self.turn.is_waiting else self._overdue_ms()
-        return (
-            min(overdue_ms, NO_ID if due_ms is None else due_ms) if overdue_ms < NO_ID else due_ms
-        )
+        if self._overdue_from_ms is None or self.turn.is_waiting:
+            return due_ms
+        overdue_ms = self._overdue_ms()
+        return overdue_ms if due_ms is None else min(overdue_ms, due_ms)
 
     def _overdue_ms(self) -> int:
         if self._overdue_from_ms is None:

@@ -73,6 +73,14 @@ class _Piece:
     first_id: int
     ids: np.ndarray | None
     created_us: int
+    known_newest_us: int | None = None  # once somebody has asked
+
+    @property
+    def newest_us(self) -> int:
+        """The time of the newest row."""
+        if self.known_newest_us is None:
+            self.known_newest_us = int(self.time_us.max())
+        return self.known_newest_us
 
     @property
     def low(self) -> int:
@@ -149,20 +157,29 @@ class SUnion:
         self._kept_max = tuples
         self.dropped = list(dropped)
 
-    def add(self, stream: int, batch: TupleBatch, drop_from: int = NO_ID) -> None:
+    def add(
+        self,
+        stream: int,
+        batch: TupleBatch,
+        drop_from: int = NO_ID,
+        newest_us: int | None = None,
+    ) -> None:
         """Hold a batch of stream number `stream` until its time has come.
 
         Args:
             stream: Its number.
             batch: What has come.
             drop_from: What comes from this id on may be left out of a correction, for want of room.
+            newest_us: The newest of its times, if somebody knows it.
 
         Raises:
             RemoteProtocolError: A tuple is older than a boundary that was already acted on.
         """
         if batch.count == 0:
             return
-        piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
+        piece = _Piece(
+            batch.batch, batch.time_us, batch.first_id, None, batch.created_us, newest_us
+        )
         seen = min(self._processed_before[stream] - batch.first_id, batch.count)
         if seen > 0:
             _, held = _split(piece.slice(0, seen), self._released_before)
@@ -347,7 +364,7 @@ class SUnion:
 
     def newest_held_us(self) -> int | None:
         """The newest time among the tuples held; None: there are none."""
-        times = (int(piece.time_us.max()) for pieces in self._held for piece in pieces)
+        times = (piece.newest_us for pieces in self._held for piece in pieces)
         return max(times, default=None)
 
     def oldest_held(self) -> np.ndarray:
@@ -374,7 +391,7 @@ def _split_all(pieces: list[_Piece], boundary_us: int) -> tuple[list[_Piece], li
 def _split(piece: _Piece, boundary_us: int) -> tuple[_Piece | None, _Piece | None]:
     """The rows older than the boundary, and the others."""
     time_us = piece.time_us
-    if int(time_us.max()) < boundary_us:
+    if piece.newest_us < boundary_us:
         return piece, None
     is_ready = time_us < boundary_us
     count = int(np.count_nonzero(is_ready))

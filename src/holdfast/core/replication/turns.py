@@ -28,12 +28,13 @@ class Turn:
 
     def __init__(self, *, is_needed: bool) -> None:
         """Nothing is to be corrected."""
-        self._is_needed = is_needed
+        self.is_needed = is_needed
+        """Whether the node may have to wait for one."""
         self.state = TurnState.IDLE
 
     def is_mine(self) -> bool:
         """Whether the node may correct now; it wants to."""
-        if not self._is_needed:
+        if not self.is_needed:
             return True
         if self.state is TurnState.IDLE:
             self.state = TurnState.WANTED

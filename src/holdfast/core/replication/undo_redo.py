@@ -7,8 +7,13 @@ in silence: what these passes put out has been put out. That is upstream backup'
 the node.
 
 Entering up_failure costs nothing then, and no page is there twice; a correction costs as much more
-as the markers lie back. Who keeps more passes than the bound allows, copies its state instead
-(checkpoint/redo), until the markers have moved on: state that never closes has none that move.
+as the markers lie back. Whose state goes back to more input than the bound allows, copies it
+instead (checkpoint/redo): nothing is kept that could not be run again. After a pause it is tried
+anew, as the markers may move on. State that never closes has none that move: then each pause is
+twice as long as the one before, and keeping costs less and less.
+
+What is kept takes memory that passes would use again, still in the processor's cache. So markers
+are looked at whenever twice as much is kept as was needed the last time.
 
 Each operator takes part in that from its own markers on, or those of an operator behind it: a path
 whose state goes back to little is not run again for one whose state goes back to much, and one
@@ -25,7 +30,7 @@ order that missing rows change. A unit that no missing input reaches never goes 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +38,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.core.operators.base import Rows
+
+LOOK_AT: Final = 1 << 16
+"""No look at the markers for fewer tuples, unless the bound is lower."""
+_PAUSE_LEAST: Final = 8
+"""The first pause lasts for this part of the bound."""
+_PAUSE_MOST: Final = 16
+"""No pause lasts for more than so many bounds."""
 
 
 class _Pass(NamedTuple):
@@ -68,14 +80,17 @@ class UndoHistory:
         """Nothing has been run.
 
         Args:
-            tuples_max: How many tuples to keep; what goes beyond is given up.
+            tuples_max: How many tuples to keep; if that is too few, nothing is kept for a while.
         """
         self._tuples_max = tuples_max
         self._passes: deque[_Pass] = deque()
         self.tuples = 0
         """How many tuples it keeps."""
-        self._lost_before: tuple[int, ...] | None = None  # of passes that were given up
-        self._look_at = tuples_max // 2  # look for what may be forgotten at so many tuples
+        self._lost_before: tuple[int, ...] | None = None  # what passes that are not kept had taken
+        self._look_at = self._next_look()
+        self._passed_over = 0  # tuples still to come that are not kept
+        self._pause_min = max(1, tuples_max // _PAUSE_LEAST)
+        self._pause = self._pause_min  # the next time that too much would have to be kept
 
     def ran(
         self,
@@ -91,6 +106,10 @@ class UndoHistory:
             tuples: How many rows it has taken.
             come_before: Per stream, all before this id had come.
         """
+        if self._passed_over > 0:
+            self._passed_over -= tuples
+            self._lost_before = come_before
+            return
         self._passes.append(_Pass(ports, low, boundary_us, tuples, come_before))
         self.tuples += tuples
 
@@ -100,7 +119,7 @@ class UndoHistory:
         return self.tuples > self._look_at
 
     def trim(self, markers: np.ndarray) -> None:
-        """Forget what no state goes back to; give up the oldest beyond the bound.
+        """Forget what no state goes back to; all, if that leaves more than the bound.
 
         Args:
             markers: int64 per stream, the oldest id that the state goes back to, or `NO_ID`.
@@ -108,11 +127,17 @@ class UndoHistory:
         needed = markers.tolist()
         while self._passes and _is_before(self._passes[0].come_before, needed):
             self.tuples -= self._passes.popleft().tuples
-        while self._passes and self.tuples > self._tuples_max:
-            lost = self._passes.popleft()
-            self.tuples -= lost.tuples
-            self._lost_before = lost.come_before
-        self._look_at = (self.tuples + self._tuples_max) // 2
+            self._pause = self._pause_min
+        if self.tuples > self._tuples_max:
+            self._lost_before = self._passes[-1].come_before
+            self._passes.clear()
+            self.tuples = 0
+            self._passed_over = self._pause
+            self._pause = min(2 * self._pause, self._tuples_max * _PAUSE_MOST)
+        self._look_at = self._next_look()
+
+    def _next_look(self) -> int:
+        return min(max(2 * self.tuples, LOOK_AT), self._tuples_max)
 
     def reaches(self, markers: np.ndarray) -> bool:
         """Whether the state at the present cut can be made again; args as of `trim`."""

@@ -91,8 +91,9 @@ _SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "overhead": (
         "Throughput without failure",
-        "The passes of one node in one process, 10,000 keys. `window`: its tuples; of the larger one "
-        "the state goes back to more than undo/redo keeps. `throughput`: beside upstream backup.",
+        "The passes of one node in one process, 10,000 keys. `window`: its tuples; of the larger "
+        "one the state goes back to more than undo/redo keeps. `throughput`: beside upstream "
+        "backup.",
         ("window", "protection", "tuples_per_s", "throughput"),
     ),
     "standstill": (

@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
+    ACK_INTERVALS_MAX,
     Assignment,
     DelayPlan,
     InputSpec,
@@ -23,6 +24,7 @@ from holdfast.core.model.feed_rows import FEED_COLUMNS, feed_schema
 from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.union import Union
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import PATIENCE, Consistency
 from holdfast.core.replication.input_delay import DuringFailure
@@ -31,6 +33,7 @@ from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 SCHEMA = pa.schema([("k", pa.int64())])
 A, B = StreamId("a[0]"), StreamId("b[0]")
 SINK, FEED = StreamId("out[0]"), StreamId("out~feed[0]")
+ALONE, ALONE_FEED = StreamId("alone[0]"), StreamId("alone~feed[0]")
 ONE, TWO = Incarnation(1), Incarnation(2)
 
 
@@ -323,3 +326,77 @@ def test_nothing_is_dropped_of_the_stream_that_all_wait_for() -> None:
     effects = give(machine, B, 2, [22, 23, 24, 25, 26], 80, 70)
     assert said(effects) == [("undo", 4), ("rec_done", 10)]
     assert machine.dropped_tuples == 0
+
+
+def with_a_path_of_a(assignment: Assignment | None = None, undo_tuples: int = 0) -> Node:
+    """What A and B bring is united and counted; what A brings is counted alone, too."""
+    plan = node(undo_tuples=undo_tuples).plan
+    sink, feed = (replace(spec, source=("operator", 1)) for spec in plan.outputs)
+    alone = replace(sink, source=("operator", 2), streams=(ALONE,))
+    alone_feed = replace(feed, source=("operator", 2), streams=(ALONE_FEED,), feed_of=ALONE)
+    made = Node(
+        replace(
+            plan,
+            inputs=(InputSpec(A, 0, SCHEMA, None), InputSpec(B, 1, SCHEMA, None)),
+            port_count=2,
+            operators=(
+                OperatorSpec("u", lambda _: Union("u", SCHEMA), (("port", 0), ("port", 1))),
+                OperatorSpec("n", counting, (("operator", 0),)),
+                OperatorSpec("m", counting, (("port", 0),)),
+            ),
+            outputs=(sink, feed, alone, alone_feed),
+        ),
+        assignment or Assignment(1, ONE, None, {}),
+        0,
+    )
+    made.start(0)
+    return made
+
+
+def written_alone(effects: list[Effect]) -> list[tuple[int, int]]:
+    """What goes to the sink of A alone: ids and keys."""
+    return [
+        (e.batch.first_id + number, key)
+        for e in effects
+        if isinstance(e, events.WriteSink) and e.stream == ALONE
+        for number, key in enumerate(e.batch.batch.column("k").to_pylist())
+    ]
+
+
+@pytest.mark.parametrize("undo_tuples", [0, 1_000], ids=["checkpoint/redo", "undo/redo"])
+def test_what_missing_input_does_not_reach_stays_stable_and_comes_once(undo_tuples: int) -> None:
+    machine = with_a_path_of_a(undo_tuples=undo_tuples)
+    effects = give(machine, A, 0, [1, 11, 21], 40, 0) + give(machine, B, 0, [2, 12], 20, 0)
+    assert written_alone(effects) == [(0, 0), (1, 1)]
+    effects = wait_until(machine, BOUND_MS) + give(machine, A, 3, [51, 52], 70, 60)
+    assert written_alone(effects) == [(2, 2), (3, 3), (4, 4)]
+    assert said(effects) == [("tentative", 4), ("tentative", 5), ("tentative", 6)]
+    effects = give(machine, B, 2, [22], 80, 70)
+    assert written_alone(effects) == []
+    assert said(effects) == [("undo", 4), ("rec_done", 8)]
+    assert written_alone(give(machine, A, 5, [71], 90, 71)) == [(5, 5)]
+    assert not [e for e in effects if _is_of(e, ALONE_FEED)]
+
+
+def test_a_restart_point_within_a_correction_does_not_count_what_is_out_already() -> None:
+    machine = with_a_path_of_a()
+    failed(machine)
+    effects = wait_until(machine, BOUND_MS) + give(machine, A, 3, [51, 52], 70, 60)
+    assert len(written_alone(effects)) == 3
+    effects = give(machine, B, 2, [22], 25, 60)
+    now_ms = 60 + PATIENCE * BOUND_MS
+    effects += machine.step(TimerFired("delay"), now_ms)
+    while machine.has_work:
+        effects += machine.step(events.Proceed(), now_ms)
+        for _ in range(ACK_INTERVALS_MAX):
+            effects += machine.step(TimerFired("ack"), now_ms)
+        written = {SINK: 4, ALONE: 5, FEED: machine.positions()["next_ids"][FEED]}
+        for stream, before in written.items():
+            effects += machine.step(events.SinkSynced(stream, before), now_ms)
+    points = [e.point for e in effects if isinstance(e, events.StoreRestartPoint)]
+    (point,) = (each for each in points if each.boundary_us == 25)
+    assert point.next_ids[ALONE] == 2, "of five that are out"
+    heir = with_a_path_of_a(Assignment(1, TWO, point, {SINK: 4, FEED: 9, ALONE: 5, ALONE_FEED: 0}))
+    effects += proceed(heir, 0) + give(heir, A, 0, [1, 11, 21, 51, 52, 71], 90, 1)
+    effects += give(heir, B, 0, [2, 12, 22], 90, 2)
+    assert written_alone(effects) == [(5, 5)]

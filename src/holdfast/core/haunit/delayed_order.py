@@ -66,6 +66,10 @@ class CorrectedOrder(InputOrder):
         """What is stable and older than this, or a part of the way, of a pass's size."""
 
     @abc.abstractmethod
+    def touched_by(self, boundary_us: int) -> Sequence[int]:
+        """The streams without which, or with whose tentative tuples, a pass goes to a boundary."""
+
+    @abc.abstractmethod
     def without_missing(self, boundary_us: int) -> Taken:
         """What is older than this and has come, be it as tentative."""
 
@@ -111,6 +115,7 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         """
         super().__init__(plan, arrivals, at)
         self._droppable_from: list[int] = []  # per stream; empty: nothing is dropped
+        self._drops = delays.drops
         keeps = plan.limits.input_queue_tuples if delays.drops else None
         self._sunion.keep_at_most(keeps, [dropped.get(s.stream, NONE) for s in plan.inputs])
         delay = InputDelay(len(plan.inputs), delays.bound_ms, delays.during_failure)
@@ -175,6 +180,15 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
     def hold_cut(self) -> None:
         """From now on keep what is taken without streams that are missing."""
         self._sunion.hold_cut()
+
+    def touched_by(self, boundary_us: int) -> Sequence[int]:
+        """The streams that have not promised it as stable, or have sent what is tentative.
+
+        All, if corrections may go without some of the input: what is out must not be of that.
+        """
+        if self._drops:
+            return range(len(self._plan.inputs))
+        return [*self.manager.behind(boundary_us), *self._sunion.with_tentative()]
 
     def without_missing(self, boundary_us: int) -> Taken:
         """What is older than this and has come."""
@@ -256,6 +270,11 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         """Some of what has come as stable."""
         del boundary_us
         return self.take_some()
+
+    def touched_by(self, boundary_us: int) -> Sequence[int]:
+        """The one stream."""
+        del boundary_us
+        return (0,)
 
     def without_missing(self, boundary_us: int) -> Taken:
         """What has come as tentative, whatever its time."""

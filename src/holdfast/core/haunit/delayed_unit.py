@@ -5,11 +5,13 @@ Theory of operation. It is an HAUnit whose passes the consistency manager decide
 
 - a stable pass, up to what all streams have promised;
 - hold the cut: the pages of the network are frozen, and SUnion keeps what it releases. Then a
-  tentative pass without what is missing. What the network gives is put out as tentative: to feeds,
-  and to units that go on without missing input themselves. Sinks and all others hear nothing;
+  tentative pass without what is missing. What the network gives to outputs that missing input
+  reaches (reach.py) is put out as tentative: to feeds, and to units that go on without missing
+  input themselves. Sinks and all others hear nothing. What it gives to other outputs is stable;
 - go back: the pages are those of the cut, or made again from the input before it
   (replication/undo_redo.py). Another network is built over them, SUnion holds what it held. Undo is
-  said. What has come since as stable is processed in passes of a bearable size;
+  said. What has come since as stable is processed in passes of a bearable size; what is out of
+  their results as stable is known by its ids, and dropped;
 - the correction is over: rec_done is said, unless it was one in part.
 
 A unit behind such a one takes its tentative tuples, too: while it merges, SUnion holds them beside
@@ -23,9 +25,6 @@ timer, `delay`, is set for when something will have waited for the bound.
 
 Should the memory of state not suffice for the clones beside the held cut, the node fails by name:
 it cannot go back, and must not go on.
-
-Departure from [DPC]: all outputs of a node in up_failure are tentative, those that missing input
-does not reach, too.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from holdfast.core.haunit.drop_ledger import DropLedger
 from holdfast.core.haunit.events import AskForTurn, LeaveTurn, ReportGap
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
+from holdfast.core.haunit.reach import Reach
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.ids import BEGINNING_US, END_US, StreamId
 from holdfast.core.model.notes import RecDone, Undo
@@ -83,14 +83,20 @@ class HeldCut:
     """Where a unit goes back to."""
 
     def __init__(
-        self, snapshot: Snapshot | None, boundary_us: int, markers: np.ndarray | None = None
+        self,
+        snapshot: Snapshot | None,
+        boundary_us: int,
+        next_ids: dict[str, int],
+        markers: np.ndarray | None = None,
     ) -> None:
-        """The pages, and what the network had acted on; no pages: they are made again.
+        """The pages, what the network had acted on, and the next id of each output.
 
-        Then the stream markers of each operator say from which input.
+        No pages: they are made again. Then the stream markers of each operator say from which
+        input.
         """
         self.snapshot = snapshot
         self.boundary_us = boundary_us
+        self.next_ids = next_ids
         self.markers = markers
 
     @property
@@ -114,6 +120,7 @@ class DelayedUnit(HAUnit):
             spec.has_tentative and spec.has_windows_behind for spec in plan.outputs
         )
         self._cut: HeldCut | None = None
+        self._reach = Reach(plan)
         self._has_begun = False  # to delay: not before the silent replay is over
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
@@ -189,23 +196,30 @@ class DelayedUnit(HAUnit):
             boundary_us = taken.boundary_us
             effects += self._process(taken)
         self._manager.did(step, boundary_us, now_ms)
-        if step.event is not None:
+        has_touched_more = self._reach.take_news()
+        if step.event is not None or has_touched_more:
             effects += self._stand()
         return effects
 
     def _stand(self) -> list[Effect]:
         """Say where this node stands, if it is one of several replicas."""
-        if self.plan.replicas:
-            return self.outputs.tentative.stands(self._manager.state)
-        return []
+        if not self.plan.replicas:
+            return []
+        state = self._manager.state
+        stable: list[StreamId] = []
+        if state is Consistency.UP_FAILURE:
+            for spec in self.plan.outputs:
+                stable += () if self._reach.touching(spec) else spec.streams
+        return self.outputs.tentative.stands(state, stable)
 
     def _hold_cut(self) -> None:
         history, network = self._history, self.network
         can_replay = history is not None and history.reaches(network.oldest_needed())
+        about = network.boundary_us, self.outputs.next_ids
         if can_replay:
-            self._cut = HeldCut(None, network.boundary_us, network.markers())
+            self._cut = HeldCut(None, *about, network.markers())
         else:
-            self._cut = HeldCut(network.pages.hold(), network.boundary_us)
+            self._cut = HeldCut(network.pages.hold(), *about)
         self.order.hold_cut()
 
     def _process(self, taken: Taken) -> list[Effect]:
@@ -221,7 +235,9 @@ class DelayedUnit(HAUnit):
         return effects
 
     def _process_tentative(self, boundary_us: int) -> tuple[int, list[Effect]]:
-        """Run the operators without what is missing; what they give is put out as tentative.
+        """Run the operators without what is missing.
+
+        What they give is put out as tentative where that reaches, and else as stable.
 
         Returns:
             The boundary that it has acted on, and what is to be done.
@@ -229,15 +245,20 @@ class DelayedUnit(HAUnit):
         Raises:
             StateLimitExceeded: The held cut had to go for the memory of its clones.
         """
+        self._reach.touch(self.order.touched_by(boundary_us))
         taken = self.order.without_missing(boundary_us)
         self.input_tuples += taken.tuples
         boundary_us = taken.boundary_us
         produced = self.network.process(taken.ports, taken.low, boundary_us, is_silent=False)
         self.passes += 1
-        missing = self._sources_missing(boundary_us)
         effects: list[Effect] = []
         for spec, pieces, before_us in produced:
-            effects += self.outputs.tentative.put_out(spec, pieces, before_us, missing)
+            missing = self._sources_missing(boundary_us, self._reach.touching(spec))
+            if missing:
+                effects += self.outputs.tentative.put_out(spec, pieces, before_us, missing)
+            else:
+                effects += self.outputs.put_out(spec, pieces, before_us)
+                self.outputs.promise(spec, before_us)
         if self._cut is not None and self._cut.is_lost:
             raise StateLimitExceeded(
                 f"{self.plan.node} has gone on without missing input, and the state that it must "
@@ -246,13 +267,20 @@ class DelayedUnit(HAUnit):
             )
         return boundary_us, effects
 
-    def _sources_missing(self, boundary_us: int) -> tuple[StreamId, ...]:
+    def _sources_missing(self, boundary_us: int, touching: list[int]) -> tuple[StreamId, ...]:
         """The source streams without which a pass goes on to a boundary.
 
         A stream whose newest tuple is the reason for the boundary has promised its time, and no
-        more. It is not missing, unless nothing else is.
+        more. It is not missing, unless nothing else is. One that has come since is not, either:
+        where no other one is, what was put out before still rests on it.
+
+        Args:
+            boundary_us: The boundary.
+            touching: Streams among which to look; none is missing where there are none.
         """
-        behind = self._manager.behind(boundary_us - 1) or self._manager.behind(boundary_us)
+        looks = self._manager.behind(boundary_us - 1), self._manager.behind(boundary_us)
+        among = ([each for each in touching if each in behind] for behind in looks)
+        behind = next((found for found in among if found), touching)
         streams = self.inputs.arrivals.streams
         lacking = (streams[number].lacking(boundary_us - 1) for number in behind)
         missing = dict.fromkeys(source for sources in lacking for source in sources)
@@ -275,6 +303,8 @@ class DelayedUnit(HAUnit):
             self.replayed_tuples += self._history.replay(self.network, cut.markers)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
+        self.outputs.go_back(cut.next_ids)
+        self._reach.went_back()
         if self.ledger is not None:
             self.ledger.went_back()
         return self.outputs.tentative.undo()

@@ -261,6 +261,14 @@ class HAOutput:
             self._edges[stream].put_out(part, boundary_us, rows.created_us)
         return []
 
+    def go_back(self, next_ids: dict[str, int]) -> None:
+        """The operators give again what has these ids; what is out of it stays as it is."""
+        for stream, edge in self._edges.items():
+            edge.again.went_back(edge.queue.next_id - next_ids[stream])
+        for stream, sink in self._sinks.items():
+            if stream not in self._feeds:
+                sink.next_id = next_ids[stream]
+
     def put_note(
         self,
         note: StreamNote,

@@ -362,6 +362,11 @@ class SUnion:
 
     # -- looking ----------------------------------------------------------------------------
 
+    def with_tentative(self) -> list[int]:
+        """The streams of which something waits that will not come out as stable."""
+        pairs = zip(self._tentative, self._unkept, strict=True)
+        return [stream for stream, pieces in enumerate(pairs) if any(pieces)]
+
     def newest_held_us(self) -> int | None:
         """The newest time among the tuples held; None: there are none."""
         times = (piece.newest_us for pieces in self._held for piece in pieces)

@@ -24,6 +24,7 @@ from holdfast.core.haunit.events import (
     SpillBatches,
     TrimSpill,
 )
+from holdfast.core.haunit.outputs.again import PutOutAgain
 from holdfast.core.haunit.outputs.partition import at_the_earliest, not_before
 from holdfast.core.haunit.outputs.rebasing import Move, Numbering, Rebasing
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
@@ -94,6 +95,7 @@ class OutputEdge:
         self.suffix = suffix
         self.state: Consistency | None = None
         """Of the node, if it has other replicas: said with every keep-alive."""
+        self.again = PutOutAgain()
         self._trimmed_told = queue.next_id
         self._first_output = first_output
         self._has_own_time = has_own_time
@@ -186,6 +188,7 @@ class OutputEdge:
 
     def put_out(self, batch: pa.RecordBatch, boundary_us: int, created_us: int) -> None:
         """Number some rows, none perhaps, and append them to the queue."""
+        batch = self.again.new_of(batch)
         if self.numbering.is_rebased:
             batch = self._not_before(batch)
         if batch.num_rows:

@@ -23,8 +23,10 @@ class OutputPlaces:
 
     @property
     def next_ids(self) -> dict[str, int]:
-        """Per stream the id of its next tuple."""
-        ids: dict[str, int] = {stream: edge.queue.next_id for stream, edge in self.edges.items()}
+        """Per stream the id of the next tuple that the operators give."""
+        ids: dict[str, int] = {
+            stream: edge.queue.next_id - edge.again.tuples for stream, edge in self.edges.items()
+        }
         return ids | {stream: sink.next_id for stream, sink in self.sinks.items()}
 
     @property

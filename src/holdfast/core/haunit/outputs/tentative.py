@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.haunit.outputs.partition import batch_of, partition, sink_batch_of
 from holdfast.core.model.notes import RecDone, Undo
+from holdfast.core.replication.consistency_manager import Consistency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import StreamId
     from holdfast.core.operators.base import Rows
-    from holdfast.core.replication.consistency_manager import Consistency
 
 
 class TentativeOutputs:
@@ -63,6 +63,8 @@ class TentativeOutputs:
         if spec.has_tentative:
             edges = [self._edges[stream] for stream in spec.streams]
             for edge in edges:
+                if edge.suffix.run is None:
+                    edge.again.run_begins()
                 edge.suffix.lacks(missing, edge.queue.next_id)
             self._send(spec, edges, pieces, boundary_us)
         return []
@@ -76,6 +78,7 @@ class TentativeOutputs:
     ) -> None:
         for rows in pieces:
             for edge, part in zip(edges, partition(batch_of(rows, spec), spec), strict=True):
+                part = edge.again.new_of_run(part)
                 edge.suffix.put_out(part, rows.created_us, edge.queue.next_id)
         for edge in edges:
             edge.suffix.promise(boundary_us, edge.queue.next_id)
@@ -102,14 +105,18 @@ class TentativeOutputs:
                 edge.queue.put_note(RecDone(run))
         return effects
 
-    def stands(self, state: Consistency) -> list[Effect]:
+    def stands(self, state: Consistency, stable: Sequence[StreamId]) -> list[Effect]:
         """This node, one of several replicas, is in this state now.
 
         That says which run counts, too: notes are numbered by each replica otherwise.
+
+        Args:
+            state: The node's.
+            stable: The streams that are stable all the same.
         """
         effects: list[Effect] = []
-        for edge in self._edges.values():
-            effects += edge.stands(state)
+        for stream, edge in self._edges.items():
+            effects += edge.stands(Consistency.STABLE if stream in stable else state)
         return effects
 
     @property

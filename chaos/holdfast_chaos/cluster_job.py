@@ -168,9 +168,14 @@ def _verified(query: Query) -> dict[str, Any]:
 
 def _seen(query: Query | None) -> dict[str, Any]:
     if query is None:
-        return {"failures": [], "recoveries": [], "notes": []}
-    notes = query.status["notes"]
-    return {"failures": query.failures, "recoveries": query.recoveries, "notes": notes}
+        return {"failures": [], "recoveries": [], "notes": [], "tentative": 0}
+    units = [block["consistency"] for block in query.lastProgress["units"].values()]
+    return {
+        "failures": query.failures,
+        "recoveries": query.recoveries,
+        "notes": query.status["notes"],
+        "tentative": sum(unit["tentativeRows"] or 0 for unit in units),
+    }
 
 
 def _follow(query: Query, folder: Path, number: int) -> None:

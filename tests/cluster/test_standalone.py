@@ -66,6 +66,19 @@ def test_a_worker_may_be_cut_off_and_healed(runs: ClusterRuns, cluster: Standalo
     assert "secondary of counts[0]" not in outcome.held, "replicas are apart"
 
 
+def test_a_worker_with_one_of_two_replicas_may_be_cut_off_and_healed(
+    runs: ClusterRuns, cluster: StandaloneCluster
+) -> None:
+    """Readers go over to the other one, which lacks nothing: there is nothing to correct."""
+    if not cluster.hosts.can_cut:
+        pytest.skip("a worker's own network needs root and iproute2 (apt-get install iproute2)")
+    outcome = runs.execute("cut", "replicated")
+    check(outcome)
+    assert "primary of counts[0]+1" not in outcome.held, "replicas are apart"
+    assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
+    assert outcome.result["tentative"] == 0
+
+
 @pytest.mark.parametrize("protection", ["upstream", "embedded"])
 def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns, protection: str) -> None:
     check(runs.execute("driver", protection))

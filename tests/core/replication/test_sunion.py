@@ -1,5 +1,7 @@
 """SUnion: one order, whatever the arrival and however the streams are cut. [DPC "SUnion"]"""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+from holdfast.core.replication import sunion as module
 from holdfast.core.replication.sunion import Release, SUnion
 
 
@@ -117,3 +120,35 @@ def test_a_part_of_the_way_is_about_so_many_tuples_and_one_time_at_least() -> No
     sunion.release(2)
     assert sunion.boundary_for(1, 10) == 3
     assert sunion.boundary_for(1, 2) == 2
+
+
+@pytest.mark.parametrize("late", [0, 15])
+def test_a_correction_looks_at_each_piece_about_once(
+    late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many have come; unless one is older than another one before it."""
+    looked = 0
+
+    def split(piece: Any, boundary_us: int) -> Any:
+        nonlocal looked
+        looked += 1
+        return original(piece, boundary_us)
+
+    original = module._split
+    sunion = SUnion([0, 0], 1)
+    sunion.hold_cut()
+    for number in range(200):
+        for stream in (0, 1):
+            at_us = 10 * number - (late if number == 100 else 0)
+            sunion.add(stream, tuples(stream, 2 * number, [at_us, at_us + 9]))
+    sunion.release_tentative(2_000)
+    sunion.go_back()
+    monkeypatch.setattr(module, "_split", split)
+    boundary_us, times = 0, []
+    while boundary_us < 2_000:
+        boundary_us = sunion.boundary_for(4, 2_000)
+        port = sunion.release(boundary_us).ports[0]
+        times += [] if port is None else port.time_us.tolist()
+    assert times == sorted(times)
+    assert len(times) == 800
+    assert (looked < 1_500) == (late == 0)

@@ -22,6 +22,7 @@ the slowest boundary: the finest order that is still deterministic, and no delay
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,6 +75,7 @@ class _Piece:
     ids: np.ndarray | None
     created_us: int
     known_newest_us: int | None = None  # once somebody has asked
+    known_oldest_us: int | None = None
 
     @property
     def newest_us(self) -> int:
@@ -81,6 +83,13 @@ class _Piece:
         if self.known_newest_us is None:
             self.known_newest_us = int(self.time_us.max())
         return self.known_newest_us
+
+    @property
+    def oldest_us(self) -> int:
+        """The time of the oldest row."""
+        if self.known_oldest_us is None:
+            self.known_oldest_us = int(self.time_us.min())
+        return self.known_oldest_us
 
     @property
     def low(self) -> int:
@@ -116,6 +125,7 @@ class SUnion:
         self._ports = list(ports)
         self._port_count = port_count
         self._held: list[list[_Piece]] = [[] for _ in ports]
+        self._is_ascending = [True] * len(self._ports)  # no piece held is older than one before it
         self.held_tuples = [0] * len(self._ports)
         """Per stream what of it uses up its credit."""
         self._waiting = [0] * len(self._ports)  # what has not been released
@@ -199,8 +209,7 @@ class SUnion:
             if left == 0:
                 return
             piece = piece.slice(0, left)
-        oldest_us = int(piece.time_us.min())
-        if oldest_us < self._released_before:
+        if piece.oldest_us < self._released_before:
             raise RemoteProtocolError(
                 f"stream {stream}: tuple {piece.low} or later is older than its boundary "
                 f"{self._released_before}"
@@ -211,7 +220,10 @@ class SUnion:
             self._kept_tuples[stream] += len(piece.time_us)
             fresh = self._not_late(piece)
         if fresh is not None:
-            self._held[stream].append(fresh)
+            held = self._held[stream]
+            if held and held[-1].newest_us > fresh.oldest_us:
+                self._is_ascending[stream] = False
+            held.append(fresh)
             self._waiting[stream] += len(fresh.time_us)
         self._count(stream)
 
@@ -272,7 +284,8 @@ class SUnion:
         pieces: list[tuple[int, _Piece]] = []
         for stream, port in enumerate(self._ports):
             for source in sources:
-                ready, rest = _split_all(source[stream], boundary_us)
+                may_stop = source is self._held and self._is_ascending[stream]
+                ready, rest = _split_all(source[stream], boundary_us, may_stop=may_stop)
                 if ready:
                     source[stream] = rest
                     if source is self._tentative:
@@ -280,6 +293,7 @@ class SUnion:
                     else:
                         self._waiting[stream] -= sum(len(piece.time_us) for piece in ready)
                         self._count(stream)
+                        self._is_ascending[stream] |= not rest
                     low[stream] = min(int(low[stream]), *(piece.low for piece in ready))
                     pieces.extend((port, piece) for piece in ready)
         return _merge(pieces, self._port_count, low)
@@ -330,6 +344,7 @@ class SUnion:
         """Hold again what was held at the cut, and what has come since as stable."""
         if self._kept is not None:
             self._held, self._kept = self._kept, None
+            self._is_ascending = [_are_ascending(pieces) for pieces in self._held]
             self._tentative_before = BEGINNING_US
             self._waiting = [sum(len(p.time_us) for p in pieces) for pieces in self._held]
             self.held_tuples[:] = self._waiting
@@ -354,10 +369,12 @@ class SUnion:
                     wanted_us = min(wanted_us, int(piece.time_us[left]))
                     break
                 left -= len(piece.time_us)
-        return min(boundary_us, max(wanted_us, self._oldest_us() + 1))
+        if wanted_us <= self._released_before:
+            wanted_us = self._oldest_us() + 1
+        return min(boundary_us, wanted_us)
 
     def _oldest_us(self) -> int:
-        times = (int(piece.time_us.min()) for pieces in self._held for piece in pieces)
+        times = (piece.oldest_us for pieces in self._held for piece in pieces)
         return min(times, default=BEGINNING_US)
 
     # -- looking ----------------------------------------------------------------------------
@@ -380,11 +397,25 @@ class SUnion:
         )
 
 
-def _split_all(pieces: list[_Piece], boundary_us: int) -> tuple[list[_Piece], list[_Piece]]:
-    """The rows older than the boundary, and the others, of pieces in id order."""
+def _are_ascending(pieces: list[_Piece]) -> bool:
+    return all(one.newest_us <= other.oldest_us for one, other in pairwise(pieces))
+
+
+def _split_all(
+    pieces: list[_Piece], boundary_us: int, *, may_stop: bool = False
+) -> tuple[list[_Piece], list[_Piece]]:
+    """The rows older than the boundary, and the others, of pieces in id order.
+
+    Args:
+        pieces: The pieces.
+        boundary_us: The boundary.
+        may_stop: Whether no piece is older than one before it. A correction has many of them.
+    """
     ready: list[_Piece] = []
     rest: list[_Piece] = []
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
+        if may_stop and piece.oldest_us >= boundary_us:
+            return ready, rest + pieces[number:]
         taken, left = _split(piece, boundary_us)
         if taken is not None:
             ready.append(taken)
@@ -398,10 +429,10 @@ def _split(piece: _Piece, boundary_us: int) -> tuple[_Piece | None, _Piece | Non
     time_us = piece.time_us
     if piece.newest_us < boundary_us:
         return piece, None
+    if piece.oldest_us >= boundary_us:
+        return None, piece
     is_ready = time_us < boundary_us
     count = int(np.count_nonzero(is_ready))
-    if count == 0:
-        return None, piece
     if bool(is_ready[:count].all()):
         return piece.slice(0, count), piece.slice(count, len(time_us))
     return piece.select(is_ready), piece.select(~is_ready)

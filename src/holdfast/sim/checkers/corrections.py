@@ -19,6 +19,7 @@ from holdfast.core.haunit import events
 from holdfast.core.model.feed_rows import FEED_COLUMNS
 from holdfast.core.model.ids import BEGINNING_US, StreamId
 from holdfast.core.model.notes import Undo
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.core.replication.feed_reading import (
     TENTATIVE,
     FeedBroken,
@@ -98,7 +99,10 @@ class Corrections(Checker):
             if said_by in self._open and self._open[said_by][0] != effect.standing.run:
                 self._count("tentative tuples of a replica undone")
                 del self._open[said_by]
-        if not isinstance(effect, events.WriteSink) or effect.stream not in self._feeds:
+        if not isinstance(effect, events.WriteSink):
+            return
+        if effect.stream not in self._feeds:
+            self._count_beside(process)
             return
         for row, time_us in zip(
             effect.batch.batch.select(FEED_COLUMNS).to_pylist(),
@@ -118,6 +122,12 @@ class Corrections(Checker):
                         f"{effect.stream}: run {row['_run']} is said to be corrected at "
                         f"{boundary_us}, and has tuples of up to {self._newest_us[key]}",
                     )
+
+    def _count_beside(self, process: Process) -> None:
+        """A sink is written, perhaps while other outputs of the node are tentative."""
+        said = process.machine.consistency if process.machine is not None else None
+        if said is not None and said.state is Consistency.UP_FAILURE:
+            self._count("stable rows beside tentative ones")
 
     def _sending(self, process: Process, effect: events.SendBatch | events.SendNotes) -> None:
         """I-REC between nodes; a run begins behind the last stable tuple."""

@@ -473,14 +473,15 @@ def dpc(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="bound, waits, modes, chain, crash, interval, cost, redo, standstill or overhead; "
-            "repeatable. The others stay in the report as they are."
+            help="bound, waits, modes, chain, crash, interval, cost, redo, standstill, overhead or "
+            "runs; repeatable. The others stay in the report as they are."
         ),
     ] = None,
     combination: Annotated[
         list[str] | None,
         typer.Option(help="Of modes and chain, e.g. 'process & delay'; repeatable."),
     ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Of runs, FROM:TO (TO excluded).")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write dpc.md, dpc.json and plots here.")
     ] = None,
@@ -493,7 +494,8 @@ def dpc(
     combinations = _known(combination, experiments.COMBINATIONS)
     former = {} if report is None else PAGE.former(report)
     sizes = experiments.QUICK if quick else experiments.FULL
-    results = experiments.run(sizes, _say, only=wanted, combinations=combinations)
+    chosen = None if seeds is None else range(*map(int, seeds.split(":")))
+    results = experiments.run(sizes, _say, only=wanted, combinations=combinations, seeds=chosen)
     _show(experiments.merged(former, results), PAGE, report, as_json=as_json)
 
 

@@ -24,6 +24,7 @@ from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.shell.storage.paths import feed_path, stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_bench.dpc_redo import overhead, redo, standstill
+from holdfast_bench.dpc_runs import real_runs
 from holdfast_bench.running import finish, median, node_statistic, wait_until
 from holdfast_bench.silenced import Silenced
 from holdfast_bench.spine import machine
@@ -48,6 +49,7 @@ EXPERIMENTS: Final = (
         "redo",
         "standstill",
         "overhead",
+        "runs",
     ),
 )
 ON_SPARK: Final = EXPERIMENTS[:7]
@@ -58,7 +60,11 @@ COMBINATIONS: Final = tuple(
 )
 """What is done with new tuples in a failure, and while it is corrected. [DPC §5.1]"""
 _OF_CHAIN: Final = ("process & process", "delay & delay", "process & suspend")
-_NAMED_BY: Final = {"modes": ("combination", "silent_s"), "chain": ("combination", "nodes")}
+_NAMED_BY: Final = {
+    "modes": ("combination", "silent_s"),
+    "chain": ("combination", "nodes"),
+    "runs": ("seed",),
+}
 """By experiment what tells its points apart: some of them may be measured again."""
 _SOURCES: Final = ("a", "b", "c")
 _LEAD_S: Final = 1.5
@@ -90,6 +96,7 @@ class Sizes:
         state: Tuples that the state goes back to, of `redo`.
         redo: Tuples to process again.
         state_bytes: Of `standstill`.
+        runs: Seeds, of `runs`.
     """
 
     name: str
@@ -108,6 +115,7 @@ class Sizes:
     state: tuple[int, ...]
     redo: tuple[int, ...]
     state_bytes: int
+    runs: int
 
 
 QUICK: Final = Sizes(
@@ -127,6 +135,7 @@ QUICK: Final = Sizes(
     state=(500, 4_000),
     redo=(15_000,),
     state_bytes=32 << 20,
+    runs=1,
 )
 FULL: Final = Sizes(
     name="full",
@@ -145,6 +154,7 @@ FULL: Final = Sizes(
     state=(500, 4_000, 40_000, 400_000),
     redo=(15_000, 150_000, 1_500_000, 10_000_000),
     state_bytes=512 << 20,
+    runs=100,
 )
 
 
@@ -154,6 +164,7 @@ def run(
     *,
     only: tuple[str, ...] = EXPERIMENTS,
     combinations: tuple[str, ...] = COMBINATIONS,
+    seeds: range | None = None,
 ) -> dict[str, Any]:
     """Measure; by experiment a list of points, fit for JSON, beside `machine` and `sizes`.
 
@@ -162,6 +173,7 @@ def run(
         say: Takes a line on each point.
         only: These of `EXPERIMENTS`.
         combinations: These of `COMBINATIONS`, of `modes` and `chain`.
+        seeds: Of `runs`; None: so many as the sizes say.
     """
     began_s = time.monotonic()
     results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
@@ -170,17 +182,18 @@ def run(
         with _session() as spark:
             for name in [each for each in ON_SPARK if each in only]:
                 say(f"dpc: {name}")
-                if name in _NAMED_BY:
+                if name in _OF_COMBINATIONS:
                     results[name] = _OF_COMBINATIONS[name](spark, sizes, combinations, say)
                 else:
                     results[name] = _EXPERIMENTS[name](spark, sizes, say)
                 results["measured"][name] = _how(sizes)
-    in_process: dict[str, Callable[[], Points]] = {
+    others: dict[str, Callable[[], Points]] = {
         "redo": lambda: redo(sizes.state, sizes.redo, say),
         "standstill": lambda: standstill(sizes.state_bytes, say),
         "overhead": lambda: overhead(sizes.redo[-1] // 5, say),
+        "runs": lambda: real_runs(range(sizes.runs) if seeds is None else seeds, say),
     }
-    for here, measure in in_process.items():
+    for here, measure in others.items():
         if here in only:
             say(f"dpc: {here}")
             results[here] = measure()
@@ -196,10 +209,13 @@ def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     for name, keys in _NAMED_BY.items():
         if name in former and name in results:
             points = {tuple(p[key] for key in keys): p for p in (*former[name], *results[name])}
-            order = [COMBINATIONS.index(each[0]) for each in points]
-            by = sorted(zip(order, points, strict=True), key=lambda each: (each[0], each[1][1]))
-            found[name] = [points[key] for _, key in by]
+            found[name] = [points[key] for key in sorted(points, key=_place)]
     return found
+
+
+def _place(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of a point in the report: combinations in the paper's order, all else by number."""
+    return tuple(COMBINATIONS.index(each) if isinstance(each, str) else each for each in key)
 
 
 def _how(sizes: Sizes) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast_bench.dpc_runs import section
 from holdfast_bench.reporter import Page, machine_of, new_figure, save_figure, table
 from holdfast_bench.running import median
 
@@ -176,7 +177,7 @@ PAGE: Final = Page(
     "dpc",
     _head,
     {name: partial(_section, *texts) for name, texts in _SECTIONS.items()}
-    | {"crash": _crash, "redo": _redo},
+    | {"crash": _crash, "redo": _redo, "runs": section},
     {
         "waits": _plot(
             *("waits", lambda p: p["mode"], "wait_ms", "tentative"), ("αX, ms", "tentative tuples")

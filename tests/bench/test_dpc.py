@@ -52,10 +52,25 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
             {"keep_alive_ms": 30, "pause_ms": n, "tentative": 0, "is_identical": True}
             for n in (3.0, 1.0, 2.0)
         ],
+        "runs": [
+            {
+                "seed": seed,
+                "protection": {"replicas": 2, "reconcile": "undo/redo"},
+                "struck": ["kill", "silence"],
+                "failures": 1,
+                "tentative": 5 * seed,
+                "dropped": 0,
+                "violations": ["I-LIVE: stands"] * seed,
+                "commit": "0123abc",
+            }
+            for seed in (0, 1)
+        ],
     }
     page = PAGE.write(results, tmp_path).read_text()
     assert "| 100 | 0.3 | 91.5 | 90 | 1,234 | 4 | True |" in page
     assert "| 30 | 3 | 2.0 | 1.0 | 3.0 | 0 | True |" in page
+    assert "| 2 | 2 | 0 | 2 | 2 | 1 | 0 | 1 |" in page
+    assert "| 1 | I-LIVE: stands |" in page
     assert (tmp_path / "dpc-modes.png").stat().st_size > 1000
 
 
@@ -68,6 +83,13 @@ def test_a_silenced_source_stands_still_and_gives_all_when_it_is_back(tmp_path: 
     assert source.due(6_500_000) == (1_500, 6_500_000)
     source.end(7_000_000)
     assert source.due(9_000_000) == (2_000, END_US)
+
+
+def test_seeds_that_ran_before_stay_in_the_report() -> None:
+    former = {"runs": [{"seed": 3, "tentative": 1}, {"seed": 10, "tentative": 1}]}
+    new = [{"seed": 4, "tentative": 2}, {"seed": 3, "tentative": 2}]
+    found = dpc.merged(former, {"runs": new, "measured": {}})
+    assert [(p["seed"], p["tentative"]) for p in found["runs"]] == [(3, 2), (4, 2), (10, 1)]
 
 
 def test_points_of_other_combinations_and_lengths_stay_in_the_report() -> None:

@@ -374,6 +374,7 @@ def test_what_missing_input_does_not_reach_stays_stable_and_comes_once(undo_tupl
     effects = give(machine, B, 2, [22], 80, 70)
     assert written_alone(effects) == []
     assert said(effects) == [("undo", 4), ("rec_done", 8)]
+    assert machine.statistics().output_tuples == 8 + 5, "each once"
     assert written_alone(give(machine, A, 5, [71], 90, 71)) == [(5, 5)]
     assert not [e for e in effects if _is_of(e, ALONE_FEED)]
 

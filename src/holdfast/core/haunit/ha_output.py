@@ -126,6 +126,7 @@ class HAOutput:
         """Told before tuples are put out on a stream to another node: notes may have to precede."""
         self.refused_frames = 0
         self.tuples = 0  # put out so far
+        self._out_before: dict[StreamId, int] = {}  # of sinks, by operators that have gone back
 
     def _new_pass_gate(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> PassGate:
         stream = self._plan.pass_stream
@@ -251,14 +252,19 @@ class HAOutput:
 
     def _put_out(self, spec: OutputSpec, rows: Rows, boundary_us: int) -> list[Effect]:
         batch = batch_of(rows, spec)
-        self.tuples += batch.num_rows
         if spec.is_sink:
             sink, is_held = self._sinks[spec.streams[0]], self._is_holding
-            return sink.put_out(batch, boundary_us, rows.created_us, is_held=is_held)
+            out_before = max(sink.next_id, self._out_before.get(sink.stream, 0))
+            effects = sink.put_out(batch, boundary_us, rows.created_us, is_held=is_held)
+            self.tuples += max(0, sink.next_id - out_before)
+            return effects
         for stream, part in zip(spec.streams, partition(batch, spec), strict=True):
             if self.before_tuples is not None and part.num_rows:
                 self.before_tuples(stream)
-            self._edges[stream].put_out(part, boundary_us, rows.created_us)
+            edge = self._edges[stream]
+            part = edge.again.new_of(part)
+            self.tuples += part.num_rows
+            edge.put_out(part, boundary_us, rows.created_us)
         return []
 
     def go_back(self, next_ids: dict[str, int]) -> None:
@@ -267,6 +273,7 @@ class HAOutput:
             edge.again.went_back(edge.queue.next_id - next_ids[stream])
         for stream, sink in self._sinks.items():
             if stream not in self._feeds:
+                self._out_before[stream] = max(sink.next_id, self._out_before.get(stream, 0))
                 sink.next_id = next_ids[stream]
 
     def put_note(

@@ -188,7 +188,6 @@ class OutputEdge:
 
     def put_out(self, batch: pa.RecordBatch, boundary_us: int, created_us: int) -> None:
         """Number some rows, none perhaps, and append them to the queue."""
-        batch = self.again.new_of(batch)
         if self.numbering.is_rebased:
             batch = self._not_before(batch)
         if batch.num_rows:

@@ -319,3 +319,15 @@ def placed(
     stood_for = {sink: one.step for sink, one in (conserved or {}).items()}
     promises = promises_of(flow, plan.nodes, stood_for)
     return Workload(flow, plan.nodes, sources, expected, promises)
+
+
+def first_rows(records: list[Record], tuples_max: int) -> list[Record]:
+    """Of the records of a partition the first ones, with so many rows at most."""
+    kept: list[Record] = []
+    room = tuples_max
+    for record in records:
+        if room <= 0:
+            break
+        kept.append(record[:room])
+        room -= len(kept[-1])
+    return kept

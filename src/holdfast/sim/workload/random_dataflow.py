@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -27,14 +27,17 @@ from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError
 from holdfast.sim.draw import Draw
+from holdfast.sim.workload.alone import way_alone
 from holdfast.sim.workload.base import (
     CommittedRecording,
     Recorded,
     Recording,
     Workload,
+    first_rows,
     placed,
 )
 from holdfast.sim.workload.commits import Strays, committed
+from holdfast.sim.workload.conserving import BEHIND_US, all_of, counted, values_of, window_behind
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
 from holdfast.sim.workload.protections import Protections, random_limits, random_protection
@@ -69,8 +72,7 @@ _WITHIN_PERCENT: Final = 25
 _HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
 _TINY: Final = ("diamond", *_BY_CLOCK)
 """Of these, queues may hold but a few tuples: who has none left to send may hold up all others."""
-_BEHIND_US: Final = 5_000
-_BEHIND_SIZE: Final = f"{_BEHIND_US} microseconds"
+_BEHIND_SIZE: Final = f"{BEHIND_US} microseconds"
 _BEHIND: Final = tumbling(_BEHIND_SIZE)
 """The windows of what depends on an arbitrary unit."""
 _STACKED_PERCENT: Final = 80
@@ -176,9 +178,20 @@ class _Builder:
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) if units[unit] == 1 else 1
             for unit in sorted(units.keys() - self._sources())
         }
+        self._put_alone(streams, parallelism)
         limits = random_limits(draw, may_be_tiny=self._only in _TINY)
         limits, protection = self._protected(limits)
         return placed(self._flow, self._meanings, parallelism, limits, protection, self._conserved)
+
+    def _put_alone(self, streams: list[_Typed], parallelism: dict[str, int]) -> None:
+        def is_apt(unit: str) -> bool:
+            is_delayed = self._protection(unit).delays is not None
+            return is_delayed and parallelism.get(unit, 1) == 1 and unit not in self._sources()
+
+        ways = [(typed.stream, typed.columns) for typed in streams]
+        made = way_alone(self._flow.steps, ways, is_apt, self._beside_all("alone"))
+        if made is not None:
+            self._filtered(*made).sink("alone")
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if isinstance(step.operation, Source)}
@@ -261,7 +274,7 @@ class _Builder:
             made += size
             records.append(tuple(record))
         if self._tuples_max is not None:
-            records = _cut(records, self._tuples_max)
+            records = first_rows(records, self._tuples_max)
         return tuple(records)
 
     def _value(self, draw: Draw, kind: str, keys: int) -> object:
@@ -326,11 +339,11 @@ class _Builder:
             if has_behind:
                 made = made.window(_BEHIND).aggregate("count(*) AS n", name=self._name("after"))
                 self._conserved[sink] = Conserved(
-                    stream.step, _window_behind, _window_behind, _counted("n"), is_whole=False
+                    stream.step, window_behind, window_behind, counted("n"), is_whole=False
                 )
             else:
                 self._conserved[sink] = Conserved(
-                    stream.step, _all_of, _all_of, lambda _: 1, is_whole=False
+                    stream.step, all_of, all_of, lambda _: 1, is_whole=False
                 )
             made.sink(sink)
             return
@@ -342,11 +355,11 @@ class _Builder:
         keyed = stream.key_by(*names) if names else stream
         name = self._name("arb")
         made = keyed.window(window).aggregate(f"count(*) AS {name}", name=name)
-        weight, keys = _counted(name), _values_of(names)
+        weight, keys = counted(name), values_of(names)
         if has_behind:
             text = f"sum({name}) AS n"
             made = made.window(_BEHIND).aggregate(text, name=self._name("after"))
-            weight, keys = _counted("n"), _values_of(())
+            weight, keys = counted("n"), values_of(())
         self._conserved[sink] = Conserved(stream.step, keys, keys, weight, is_whole=True)
         made.sink(sink)
 
@@ -382,10 +395,13 @@ class _Builder:
 
     def _filter(self, one: _Typed) -> _Typed:
         condition = one.expressions(self._draw).condition()
-        stream = self._placed(one.stream).filter(condition.sql)
+        stream = self._filtered(self._placed(one.stream).filter(condition.sql), condition)
+        return _Typed(stream, one.columns, one.rows_max, _instances(stream, one))
+
+    def _filtered(self, stream: Stream, condition: Expression) -> Stream:
         assert isinstance(stream.step.operation, Filter)
         self._learn(stream.step.operation.expression.sql, condition.of)
-        return _Typed(stream, one.columns, one.rows_max, _instances(stream, one))
+        return stream
 
     def _placed(self, stream: Stream) -> Stream:
         """Sometimes in a unit of its own."""
@@ -618,23 +634,6 @@ class _Builder:
         return _Typed(stream, columns, one.rows_max * (other.rows_max + 1) + other.rows_max)
 
 
-def _values_of(names: Sequence[str]) -> Callable[[TimedRow], tuple[object, ...]]:
-    return lambda row: tuple(row.values[name] for name in names)
-
-
-def _all_of(row: TimedRow) -> tuple[object, ...]:
-    return row.time_us, *row.values.values()
-
-
-def _window_behind(row: TimedRow) -> tuple[object, ...]:
-    """Its own of a row, and of a result, whose tuple time is the last microsecond of it."""
-    return (row.time_us // _BEHIND_US,)
-
-
-def _counted(name: str) -> Callable[[TimedRow], int]:
-    return lambda row: row.values[name] or 0
-
-
 def _instances(stream: Stream, of: _Typed) -> int:
     """In how many instances the rows are behind an operator without state; zero: as before."""
     is_there = stream.step.unit == of.stream.step.unit
@@ -655,14 +654,3 @@ def _column(name: str) -> Meaning:
         return row[name]
 
     return value
-
-
-def _cut(records: list[tuple[TimedRow, ...]], tuples_max: int) -> list[tuple[TimedRow, ...]]:
-    kept: list[tuple[TimedRow, ...]] = []
-    room = tuples_max
-    for record in records:
-        if room <= 0:
-            break
-        kept.append(record[:room])
-        room -= len(kept[-1])
-    return kept

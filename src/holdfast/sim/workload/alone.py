@@ -1,0 +1,61 @@
+"""Draws a way of one stream alone through a unit that merges it with others.
+
+Missing input of the others does not reach it: it is to stay stable all the time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.api.operators import is_arbitrary
+from holdfast.sim.workload.expressions import Expressions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.api.steps import Step
+    from holdfast.api.streams import Stream
+    from holdfast.sim.draw import Draw
+    from holdfast.sim.workload.expressions import Expression
+
+_ALONE_PERCENT: Final = 30
+"""Of dataflows that have such a unit."""
+
+
+def way_alone(
+    steps: Sequence[Step],
+    streams: Sequence[tuple[Stream, dict[str, str]]],
+    is_apt: Callable[[str], bool],
+    draw: Draw,
+) -> tuple[Stream, Expression] | None:
+    """Rows that a unit which merges reads, filtered there; None: none are drawn.
+
+    Args:
+        steps: Of the dataflow.
+        streams: Some of them, with the kinds of their columns.
+        is_apt: Whether a unit has one instance and does not wait for missing input for long.
+        draw: Of its own, so that the rest of the dataflow stays what it is.
+    """
+    arbitrary = {step.unit for step in steps if is_arbitrary(step.operation)}
+    merging = [s for s in steps if len(s.inputs) > 1 and s.unit not in arbitrary and is_apt(s.unit)]
+    if not merging or not draw.percent(_ALONE_PERCENT):
+        return None
+    merged = draw.one_of(merging)
+    before = _before(merged)
+    ways = [way for way in streams if before.get(way[0].step.name, merged.unit) != merged.unit]
+    if not ways:
+        return None
+    stream, columns = draw.one_of(ways)
+    condition = Expressions(draw, columns).condition()
+    return stream.unit(merged.unit).filter(condition.sql), condition
+
+
+def _before(step: Step) -> dict[str, str]:
+    """The units of all steps that it comes from, by their names."""
+    found: dict[str, str] = {}
+    open_ = list(step.inputs)
+    while open_:
+        one = open_.pop()
+        found[one.name] = one.unit
+        open_ += one.inputs
+    return found

@@ -30,6 +30,8 @@ def way_alone(
 ) -> tuple[Stream, Expression] | None:
     """Rows that a unit which merges reads, filtered there; None: none are drawn.
 
+    They come from a unit that it reads anyhow: a way around several others would wait for these.
+
     Args:
         steps: Of the dataflow.
         streams: Some of them, with the kinds of their columns.
@@ -40,22 +42,11 @@ def way_alone(
     merging = [s for s in steps if len(s.inputs) > 1 and s.unit not in arbitrary and is_apt(s.unit)]
     if not merging or not draw.percent(_ALONE_PERCENT):
         return None
-    merged = draw.one_of(merging)
-    before = _before(merged)
-    ways = [way for way in streams if before.get(way[0].step.name, merged.unit) != merged.unit]
+    unit = draw.one_of(merging).unit
+    read = {one.unit for step in steps if step.unit == unit for one in step.inputs} - {unit}
+    ways = [way for way in streams if way[0].step.unit in read]
     if not ways:
         return None
     stream, columns = draw.one_of(ways)
     condition = Expressions(draw, columns).condition()
-    return stream.unit(merged.unit).filter(condition.sql), condition
-
-
-def _before(step: Step) -> dict[str, str]:
-    """The units of all steps that it comes from, by their names."""
-    found: dict[str, str] = {}
-    open_ = list(step.inputs)
-    while open_:
-        one = open_.pop()
-        found[one.name] = one.unit
-        open_ += one.inputs
-    return found
+    return stream.unit(unit).filter(condition.sql), condition

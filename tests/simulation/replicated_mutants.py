@@ -8,17 +8,15 @@ from typing import Any
 from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
-from holdfast.core.haunit.delayed_order import DelayedOrder, FollowingOrder
+from holdfast.core.haunit.delayed_order import DelayedOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
-from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.haunit.outputs.tentative import TentativeOutputs
-from holdfast.core.haunit.reach import Reach
 from holdfast.core.model.notes import Undo
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.replication.consistency_manager import (
@@ -29,12 +27,11 @@ from holdfast.core.replication.consistency_manager import (
     Step,
 )
 from holdfast.core.replication.following import Follower
-from holdfast.core.replication.input_delay import InputDelay, _Claims
+from holdfast.core.replication.input_delay import _Claims
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
-from holdfast.core.replication.tentative_input import TentativeInput
 from holdfast.core.replication.undo_redo import UndoHistory
-from holdfast.sim.faults import KINDS, SILENCES
+from holdfast.sim.faults import SILENCES
 from holdfast.sim.workload.protections import REPLICAS, REPLICATED, UNDO
 
 _SILENCED = ("silence", "kill")
@@ -268,67 +265,6 @@ def _serve_an_old_run(original: Any) -> Any:
     return undo
 
 
-def _wait_for_tuples_alone(original: Any) -> Any:
-    """A boundary that closes a window is forgotten."""
-    del original
-    return lambda self, stream, boundary_us, now_ms: None
-
-
-def _trim_behind_the_cut(original: Any) -> Any:
-    """What was processed as tentative is acknowledged as if it were not needed again."""
-
-    def process_tentative(self: DelayedUnit, boundary_us: int) -> tuple[int, list[Any]]:
-        done = original(self, boundary_us)
-        for stream in self.inputs.arrivals.streams:
-            stream.needed_from = stream.processed_before
-        return done  # type: ignore[no-any-return]  # the method itself
-
-    return process_tentative
-
-
-def _wait_for_more(original: Any) -> Any:
-    """A boundary that came with the last of a silent replay is not acted on."""
-    del original
-    return property(lambda self: self._arrivals.has_fresh)
-
-
-def _take_what_was_overtaken(original: Any) -> Any:
-    del original
-    return lambda self, stable_us: None
-
-
-def _take_any_run(original: Any) -> Any:
-    """Be it void or not."""
-
-    def counts(self: TentativeInput, run: Any) -> bool:
-        if self.run is None:
-            self.run = run
-        return bool(original(self, run))
-
-    return counts
-
-
-def _stop_with_one(original: Any) -> Any:
-    """A replica that takes no more stops those who write to all of them."""
-    del original
-    return lambda self, edge: False
-
-
-def _touch_by_ports(original: Any) -> Any:
-    """Operators between a stream and an output are not looked through."""
-
-    def touching(self: Reach, spec: Any) -> list[int]:
-        return original(self, spec) if spec.source[0] == "port" else []
-
-    return touching
-
-
-def _number_anew_what_is_out(original: Any) -> Any:
-    """What was put out as stable in up_failure comes once more, under other ids."""
-    del original
-    return lambda self, next_ids: None
-
-
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
@@ -373,14 +309,4 @@ REPLICATED_MUTANTS = {
     "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left, UNDO),
     "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many, UNDO),
     "serves an old run": _mutant(Suffix, "undo", _serve_an_old_run),
-    "waits for tuples alone": _mutant(
-        InputDelay, "_promise", _wait_for_tuples_alone, kinds=SILENCES
-    ),
-    "trims behind the held cut": _mutant(DelayedUnit, "_process_tentative", _trim_behind_the_cut),
-    "takes any run": _mutant(TentativeInput, "_counts", _take_any_run),
-    "waits for more behind a replay": _beside(FollowingOrder, "_has_stable", _wait_for_more),
-    "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
-    "stops with one replica": _beside(HAOutput, "_is_read_beside", _stop_with_one, tuple(KINDS)),
-    "touches by ports": _mutant(Reach, "touching", _touch_by_ports),
-    "numbers anew what is out": _mutant(HAOutput, "go_back", _number_anew_what_is_out),
 }

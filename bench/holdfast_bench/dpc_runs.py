@@ -67,8 +67,10 @@ def section(points: Points) -> str:
                 sum(bool(point["violations"]) for point in of_it),
             )
         )
-    names = ("replicas", "runs", "checkpoint/redo", "undo/redo", "failures found")
-    names += ("with tentative rows", "with dropped rows", "with a violation")
+    names = (
+        *("replicas", "runs", "checkpoint/redo", "undo/redo", "failures found"),
+        *("with tentative rows", "with dropped rows", "with a violation"),
+    )
     struck = Counter(kind for point in points for kind in point["struck"])
     kinds = [(kind, count) for kind, count in sorted(struck.items())]
     commits = ", ".join(dict.fromkeys(point["commit"] for point in points))

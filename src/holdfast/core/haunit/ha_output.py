@@ -124,8 +124,7 @@ class HAOutput:
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
         self.before_tuples: Callable[[StreamId], None] | None = None
         """Told before tuples are put out on a stream to another node: notes may have to precede."""
-        self.refused_frames = 0
-        self.tuples = 0  # put out so far
+        self.refused_frames = self.tuples = 0  # put out so far
         self._out_before: dict[StreamId, int] = {}  # of sinks, by operators that have gone back
 
     def _new_pass_gate(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> PassGate:

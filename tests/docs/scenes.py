@@ -134,6 +134,11 @@ bids = source(flow, "bids", 3_000, "id % 9 AS bidder")
             ),
         ),
         Block(
+            "from pyspark.sql import Row\n"
+            "from pyspark.sql.streaming import StatefulProcessor\n"
+            "clicks = source(flow, 'clicked', 3_000, \"'ann' AS user\", \"'a' AS page\")",
+        ),
+        Block(
             """
 persons = source(flow, "persons", 3_000, "id", "'x' AS name")
 auctions = source(flow, "auctions", 3_000, "id AS auction", "id AS seller")

@@ -72,7 +72,7 @@ def every_kind(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Dataflow:
     return flow
 
 
-YOUNGER = ("apply", "loop", "distinct", "interval_join", "running_aggregate")
+YOUNGER = ("apply", "loop", "distinct", "interval_join", "running_aggregate", "process")
 """Steps that came after what was written."""
 
 

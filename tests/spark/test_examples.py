@@ -55,6 +55,12 @@ def test_brought_over(
     assert "48 results, 0 differ" in capsys.readouterr().out
 
 
+def test_visits(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example("visits")(spark, tmp_path)
+    assert "1000 visits; 0 of Structured Streaming's are not" in capsys.readouterr().out
+    assert spark.table("visits_before").count() > 800
+
+
 def test_silent_source(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

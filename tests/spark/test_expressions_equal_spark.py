@@ -378,6 +378,84 @@ CASES |= {
     "try_element_at": ["try_element_at(l, 2)", "try_element_at(m, 'b')", "try_element_at(l, -1)"],
     "zip_with": ["zip_with(l, o, (x, y) -> x + y)", "zip_with(l, w, (x, y) -> struct(x, y))"],
 }
+CASES |= {
+    "|": ["a | b", "i | k", "k | a"],
+    "&": ["a & b", "i & k", "k & a"],
+    "^": ["a ^ b", "i ^ k", "k ^ a"],
+    "~": ["~a", "~i", "~k"],
+    "bin": ["bin(a)", "bin(k)"],
+    "bit_count": ["bit_count(a)", "bit_count(i)", "bit_count(k)", "bit_count(p)"],
+    "bit_get": ["bit_get(a, 63)", "bit_get(k, i % 10)", "bit_get(i, k)"],
+    "getbit": ["getbit(a, k)"],
+    "bitmap_bit_position": ["bitmap_bit_position(i)", "bitmap_bit_position(k)"],
+    "bitmap_bucket_number": ["bitmap_bucket_number(i)", "bitmap_bucket_number(k)"],
+    "char": ["char(a)", "char(i)"],
+    "chr": ["chr(k)", "chr(65)"],
+    "crc32": ["crc32(s)", "crc32(u)"],
+    "date_part": [
+        *(
+            f"date_part('{part}', {of})"
+            for part in ("YEAR", "yearofweek", "QTR", "mon", "w", "d", "dow", "dow_iso", "doy")
+            for of in ("ts", "dt")
+        ),
+        *(f"date_part('{part}', {of})" for part in ("h", "min", "S") for of in ("ts", "nt", "dt")),
+        "extract(SECONDS FROM ts)",
+        "extract(yearofweek FROM dt)",
+    ],
+    "datepart": ["datepart('secs', ts2)"],
+    "decode": ["decode(u, 'UTF-8')", "decode(encode(s, 'utf-8'), 'utf-8')"],
+    "degrees": ["degrees(x)", "degrees(i)"],
+    "e": ["e()"],
+    "elt": ["elt(abs(k % 2) + 1, s, t)", "elt(i % 4, s, t, s)", "elt(2, s, t)"],
+    "encode": ["hex(encode(s, 'utf-8'))"],
+    "factorial": ["factorial(i % 25)", "factorial(k)"],
+    "find_in_set": ["find_in_set(s, 'a,ab,,b')", "find_in_set(s, t)"],
+    "hex": ["hex(a)", "hex(k)", "hex(s)", "hex(u)"],
+    "levenshtein": ["levenshtein(s, t)", "levenshtein(t, 'abc', 2)", "levenshtein(s, t, k)"],
+    "luhn_check": ["luhn_check(n)", "luhn_check(CAST(a AS STRING))", "luhn_check('8112189876')"],
+    "make_timestamp": [
+        "make_timestamp(year(dt), month(dt), k, 23, 59, 59.999999)",
+        "make_timestamp(2020, 2, 29, k, abs(k), 60)",
+        "make_timestamp(2020, 2, 29, 1, 2, CAST(d AS DECIMAL(16, 6)))",
+    ],
+    "make_timestamp_ltz": ["make_timestamp_ltz(i % 3000, 1, 31, 0, 0, 0)"],
+    "make_timestamp_ntz": ["make_timestamp_ntz(year(dt), 12, 31, 23, 59, 60)"],
+    "mask": ["mask(t)", "mask(s, 'Q', NULL, 'd', 'o')", "mask(n, 'X', 'x', 'n', '-')"],
+    "md5": ["md5(s)", "md5(u)"],
+    "nanvl": ["nanvl(x, y)", "nanvl(h, x)", "nanvl(x, 1)", "nanvl(h, h)"],
+    "next_day": ["next_day(dt, 'TU')", "next_day(dt, 'sunday')", "next_day(ts, 'Sat')"],
+    "pi": ["pi()"],
+    "quote": ["quote(s)", "quote('a\\'b')"],
+    "radians": ["radians(x)", "radians(i)"],
+    "rint": ["rint(x)", "rint(z)", "rint(i)"],
+    "sha": ["sha(s)"],
+    "sha1": ["sha1(u)"],
+    "sha2": ["sha2(s, 256)", "sha2(u, 0)", "sha2(s, 224)", "sha2(s, 384)", "sha2(s, k)"],
+    "shiftleft": ["shiftleft(a, k)", "shiftleft(i, k)", "shiftleft(k, 3)"],
+    "shiftright": ["shiftright(a, k)", "shiftright(i, 33)", "shiftright(k, 1)"],
+    "shiftrightunsigned": ["shiftrightunsigned(a, k)", "shiftrightunsigned(i, k)"],
+    "space": ["length(space(k))", "concat(space(2), s)"],
+    "try_add": ["try_add(a, b)", "try_add(i, j)", "try_add(d, e)", "try_add(x, a)"],
+    "try_divide": ["try_divide(a, b)", "try_divide(d, e)", "try_divide(x, y)", "try_divide(1, k)"],
+    "try_make_timestamp": ["try_make_timestamp(i, k, k, k, k, k)"],
+    "try_make_timestamp_ltz": ["try_make_timestamp_ltz(2020, abs(k), 30, 1, 1, 1.5)"],
+    "try_make_timestamp_ntz": ["try_make_timestamp_ntz(2020, 2, k, 1, 1, 1.5)"],
+    "try_mod": ["try_mod(a, b)", "try_mod(i, k)", "try_mod(x, y)"],
+    "try_multiply": ["try_multiply(a, b)", "try_multiply(i, j)", "try_multiply(e, e)"],
+    "try_subtract": ["try_subtract(a, b)", "try_subtract(k, k)", "try_subtract(d, i)"],
+    "try_url_decode": ["try_url_decode(s)", "try_url_decode('%41+b%')"],
+    "unhex": ["unhex(n)", "unhex(hex(s))", "unhex(s)"],
+    "url_decode": ["url_decode(url_encode(t))", "url_decode(s)"],
+    "url_encode": ["url_encode(t)", "url_encode('a~b*c.d-e_f g/?')"],
+    "width_bucket": ["width_bucket(x, y, z, 5)", "width_bucket(d, 0, 100, a)"],
+}
+CASES["substr"] += ["substr(u, 2)", "substring(u, -1, 1)"]
+CASES["left"] += ["left(u, 1)", "left(u, k)"]
+CASES["overlay"] += ["overlay(u PLACING u FROM 2)"]
+CASES["length"] += ["length(u)"]
+CASES["octet_length"] += ["octet_length(u)"]
+CASES["bit_length"] += ["bit_length(u)"]
+CASES["reverse"] += ["reverse(u)"]
 CASES["="] += ["r = named_struct('a', 1, 'b', 'a')"]
 CASES["IN"] += ["r IN (named_struct('a', 1, 'b', 'a'), r)"]
 CASES["concat"] += ["concat(l, o)", "concat(l, array(a))"]

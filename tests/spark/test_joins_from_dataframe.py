@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.steps import IncrementalJoin, IntervalJoin, RunningAggregate, Step, Union
-from holdfast.errors import UnsupportedError
+from holdfast.errors import OptionError, UnsupportedError
 
 NOW = {"availableNow": True}
 ROWS = """
@@ -135,7 +135,7 @@ def test_update_mode_ends_with_the_same_results(
 ) -> None:
     groups = plain.where("price % 3 > 0").groupBy("who", F.upper("item").alias("item"))
     asked = groups.agg(F.count("*").alias("n"), F.sum("price").alias("total"), F.avg("price"))
-    flow = Dataflow.from_dataframe(asked, name="totals", trigger=NOW, mode="update")
+    flow = Dataflow.from_dataframe(asked, name="totals", trigger=NOW, mode="complete")
     assert len(steps_of(flow, RunningAggregate)) == 1
     stream = asked.writeStream.format("memory").queryName("totals").outputMode("update")
     theirs = stream.trigger(availableNow=True).start()
@@ -151,6 +151,10 @@ def test_update_mode_ends_with_the_same_results(
     assert len(expected) > 10
     assert last(ours.to_dataframe()) == expected
     ours.verify()
+    table = ours.to_dataframe(newest_by=("who", "item"))
+    assert sorted(map(tuple, table.collect()), key=str) == expected
+    with pytest.raises(OptionError, match=r"newest_by=\('whom',\); columns are who, item, n"):
+        ours.to_dataframe(newest_by=("whom",))
 
 
 def test_an_inner_join_without_times_keeps_both_sides_for_ever(bids: DataFrame) -> None:

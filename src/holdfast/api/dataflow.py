@@ -55,7 +55,8 @@ class Dataflow(Graph):
                 A window's column comes as two, `window_start` and `window_end`.
             trigger: As of `source`.
             mode: `update`: an aggregate gives the new result of its group after each row, as an
-                upsert by the columns that it groups by; and it needs no windows.
+                upsert by the columns that it groups by; and it needs no windows. `complete`: the
+                same without windows; `query.to_dataframe(newest_by=...)` is the table.
 
         Raises:
             UnsupportedError: A clause has no counterpart; the message names it, and the reason.

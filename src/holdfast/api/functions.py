@@ -16,6 +16,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
+from holdfast.api.expressions.types import is_carried
+from holdfast.errors import DataflowError, UnsupportedError
+
 Kind = Literal["map_batches", "map", "flat_map", "filter"]
 Function = Callable[..., Any]
 
@@ -116,7 +119,7 @@ class PythonFunction:
 
     def _fitted(self, column: pa.Array, field: pa.Field) -> pa.Array:
         """The column in the schema's type. Raises `FunctionError` if a value would be another."""
-        self._require_some(field, column.null_count)
+        _require_some(self.name, field, column.null_count)
         if column.type == field.type:
             return column
         fitted = column.cast(field.type)
@@ -128,11 +131,6 @@ class PythonFunction:
             )
         return fitted
 
-    def _require_some(self, field: pa.Field, nulls: int) -> None:
-        """Raise `FunctionError` for nulls in a column that is to have none."""
-        if nulls and not field.nullable:
-            raise FunctionError(f"{self.name} gave null for {field.name}, which is NOT NULL")
-
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
         names = set(self.schema.names)
         for row in rows:
@@ -140,24 +138,62 @@ class PythonFunction:
                 raise FunctionError(
                     f"{self.name} gave {row!r}; a row is a dict of {', '.join(self.schema.names)}"
                 )
-        for field in self.schema:
-            values = [row[field.name] for row in rows]
-            self._require_some(field, sum(value is None for value in values))
-            self._require_whole(field, values)
-        return pa.RecordBatch.from_pylist(rows, schema=self.schema)
-
-    def _require_whole(self, field: pa.Field, values: list[Any]) -> None:
-        """Raise `FunctionError` for a value of which Arrow would drop a part without a word."""
-        wrong: list[Any] = []
-        if pa.types.is_integer(field.type):
-            real = (float, np.floating, Decimal)
-            wrong = [v for v in values if isinstance(v, real) and v % 1 != 0]
-        elif pa.types.is_date(field.type):
-            wrong = [v for v in values if isinstance(v, dt.datetime)]
-        if wrong:
-            raise FunctionError(f"{self.name} gave {wrong[0]!r} for {field.name}, {field.type}")
+        return batch_of(self.name, self.schema, rows)
 
     def _flag(self, given: Any) -> bool:
         if not isinstance(given, bool | np.bool_ | None):
             raise FunctionError(f"{self.name} gave {given!r}, neither True, False nor None")
         return bool(given)
+
+
+def python_function(
+    kind: Kind, function: Function, schema: pa.Schema, is_deterministic: bool
+) -> PythonFunction:
+    """A function of the user's.
+
+    Raises:
+        DataflowError: It is no function.
+        UnsupportedError: A column of its results has a type that no stream carries.
+    """
+    if not callable(function):
+        raise DataflowError(f"{kind}({function!r}) takes a function")
+    for field in schema:
+        if not is_carried(field.type):
+            raise UnsupportedError(
+                f"{kind}: column {field.name!r} is {field.type}, which no stream carries"
+            )
+    return PythonFunction(function, kind, schema, is_deterministic)
+
+
+def batch_of(name: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Rows that a function of this name gave, each with all columns of the schema.
+
+    Raises:
+        FunctionError: A value would be another one.
+    """
+    for field in schema:
+        values = [row[field.name] for row in rows]
+        _require_some(name, field, sum(value is None for value in values))
+        _require_whole(name, field, values)
+    try:
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise FunctionError(f"{name}: {type(error).__name__}: {error}") from error
+
+
+def _require_some(name: str, field: pa.Field, nulls: int) -> None:
+    """Raise `FunctionError` for nulls in a column that is to have none."""
+    if nulls and not field.nullable:
+        raise FunctionError(f"{name} gave null for {field.name}, which is NOT NULL")
+
+
+def _require_whole(name: str, field: pa.Field, values: list[Any]) -> None:
+    """Raise `FunctionError` for a value of which Arrow would drop a part without a word."""
+    wrong: list[Any] = []
+    if pa.types.is_integer(field.type):
+        real = (float, np.floating, Decimal)
+        wrong = [v for v in values if isinstance(v, real) and v % 1 != 0]
+    elif pa.types.is_date(field.type):
+        wrong = [v for v in values if isinstance(v, dt.datetime)]
+    if wrong:
+        raise FunctionError(f"{name} gave {wrong[0]!r} for {field.name}, {field.type}")

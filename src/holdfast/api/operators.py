@@ -27,6 +27,7 @@ from holdfast.core.operators.join import JoinLayout
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.map import Map
 from holdfast.core.operators.partial_aggregate import PartialAggregate
+from holdfast.core.operators.process import Process, ProcessByClock
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
 from holdfast.core.operators.running_aggregate import RunningAggregate
@@ -57,6 +58,8 @@ def is_arbitrary(operation: Operation) -> bool:
             return by_clock or windows.timeout_us is not None
         case steps.Apply(function):
             return not function.is_deterministic
+        case steps.Process(time=time):
+            return time == "processing"
         case _:
             return isinstance(operation, steps.Sample)
 
@@ -131,6 +134,9 @@ def build_operator(
             return Sampler(name, inputs[0], fraction)
         case steps.Distinct(keys, within_us):
             return Distinct(name, inputs[0], keys, within_us=within_us, manager=manager)
+        case steps.Process(keys, time, processor):
+            kind = ProcessByClock if time == "processing" else Process
+            return kind(name, inputs[0], keys, processor.opened(), manager=manager)
         case steps.Sort(by, slack):
             return BSort(name, inputs[0], by=by, slack=slack, manager=manager)
         case steps.Resample(resampled, match, within_us, every_us):

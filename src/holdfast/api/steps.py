@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from holdfast.api.dead_letters import FunctionWithBadRows
     from holdfast.api.expressions import CompiledExpression
     from holdfast.api.functions import PythonFunction
+    from holdfast.api.processors import Processor
     from holdfast.api.windows import AnyWindow, Window
     from holdfast.core.operators.interval_join import How
     from holdfast.driver.kafka import KafkaSource
@@ -160,7 +162,7 @@ class Apply:
 
     WORD: ClassVar = "apply"
 
-    function: PythonFunction
+    function: PythonFunction | FunctionWithBadRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +372,23 @@ class Distinct:
         return self.within_us == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A class of the user's that keeps states and timers per key.
+
+    Attributes:
+        keys: Columns.
+        time: What its timers are of.
+        processor: The class.
+    """
+
+    WORD: ClassVar = "process"
+
+    keys: tuple[str, ...]
+    time: Literal["none", "event", "processing"]
+    processor: Processor
+
+
 Join: TypeAlias = WindowJoin | RunningJoin | IncrementalJoin | IntervalJoin
 Passing: TypeAlias = Filter | Select
 """They leave rows where they are, or out."""
@@ -377,7 +396,9 @@ Merging: TypeAlias = Union | IncrementalJoin | RunningJoin
 """Where the order of rows on one port among those of another matters."""
 Holding: TypeAlias = Sort | Resample
 """Their operators put rows out later than the boundary alone would."""
-Stateful: TypeAlias = WindowAggregate | RunningAggregate | Join | Sort | Resample | Distinct
+Stateful: TypeAlias = (
+    WindowAggregate | RunningAggregate | Join | Sort | Resample | Distinct | Process
+)
 """Their operators keep state."""
 Operation: TypeAlias = (
     Source | Filter | Select | Apply | Sample | Union | Loop | PartialAggregate | Stateful

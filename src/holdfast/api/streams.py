@@ -17,12 +17,17 @@ from holdfast.api.clauses import (
     require_name,
 )
 from holdfast.api.columns import check_columns
-from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
+from holdfast.api.dead_letters import (
+    ERROR_COLUMN,
+    Evaluable,
+    Failure,
+    function_with_bad_rows,
+)
 from holdfast.api.distinct_counts import counts_distinct, with_distinct_counts
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
-from holdfast.api.expressions.types import is_carried
-from holdfast.api.functions import Function, Kind, PythonFunction
+from holdfast.api.functions import Function, Kind, python_function
 from holdfast.api.operators import build_operator, is_arbitrary
+from holdfast.api.processors import processor_of
 from holdfast.api.steps import Step, held_back
 from holdfast.api.windows import AnyWindow, CountWindow, SessionWindow, Window, duration_us
 from holdfast.core.errors import LocalProtocolError
@@ -73,14 +78,12 @@ class Stream:
         Args:
             condition: A boolean expression of Spark SQL, or a function of a row, a dict by column,
                 that gives True, False or None.
-            dead_letters: Name of a sink for tuples for which an expression has no value, e.g.
-                because of a division by zero; without one, such a tuple fails the query.
+            dead_letters: Name of a sink for tuples for which there is no value, e.g. because of a
+                division by zero; without one, such a tuple fails the query.
             deterministic: Of a function; as of `map_batches`.
         """
         if not isinstance(condition, str):
-            if dead_letters is not None:
-                raise UnsupportedError("filter(function, dead_letters=...): of expressions only")
-            return self._applied("filter", condition, self.schema, deterministic)
+            return self._applied("filter", condition, self.schema, deterministic, dead_letters)
         compiled = compile_expression(condition, self.schema)
         if not pa.types.is_boolean(compiled.type):
             raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
@@ -100,7 +103,12 @@ class Stream:
         return good._then(steps.Select(tuple(compiled)), schema)
 
     def map_batches(
-        self, function: Function, schema: Schema, *, deterministic: bool = True
+        self,
+        function: Function,
+        schema: Schema,
+        *,
+        deterministic: bool = True,
+        dead_letters: str | None = None,
     ) -> Stream:
         """Run a function on Arrow batches.
 
@@ -114,38 +122,56 @@ class Stream:
             deterministic: False: it depends on the clock or on chance. It gets an `hf.Pass` as a
                 second argument then, and has both from there: `given.now`, `given.random`. What
                 these were is written down, so that no failure changes a result that is out.
+            dead_letters: Name of a sink for rows for which it raises, with the error.
 
         Raises:
             DataflowError: It is no function.
             UnsupportedError: A column has a type that Holdfast does not carry.
         """
-        return self._applied("map_batches", function, schema, deterministic)
+        return self._applied("map_batches", function, schema, deterministic, dead_letters)
 
-    def map(self, function: Function, schema: Schema, *, deterministic: bool = True) -> Stream:
+    def map(
+        self,
+        function: Function,
+        schema: Schema,
+        *,
+        deterministic: bool = True,
+        dead_letters: str | None = None,
+    ) -> Stream:
         """Run a function on rows, as `map_batches`: it takes a row, a dict by column, and gives a
         dict of the schema's columns.
         """
-        return self._applied("map", function, schema, deterministic)
+        return self._applied("map", function, schema, deterministic, dead_letters)
 
-    def flat_map(self, function: Function, schema: Schema, *, deterministic: bool = True) -> Stream:
+    def flat_map(
+        self,
+        function: Function,
+        schema: Schema,
+        *,
+        deterministic: bool = True,
+        dead_letters: str | None = None,
+    ) -> Stream:
         """Run a function on rows, as `map`: it gives any number of dicts, e.g. as a list."""
-        return self._applied("flat_map", function, schema, deterministic)
+        return self._applied("flat_map", function, schema, deterministic, dead_letters)
 
     def _applied(
-        self, kind: Kind, function: Function, schema: Schema, is_deterministic: bool
+        self,
+        kind: Kind,
+        function: Function,
+        schema: Schema,
+        is_deterministic: bool,
+        dead_letters: str | None,
     ) -> Stream:
         from holdfast.driver.schemas import schema_from
 
-        if not callable(function):
-            raise DataflowError(f"{kind}({function!r}) takes a function")
-        own = schema_from(schema)
-        for field in own:
-            if not is_carried(field.type):
-                raise UnsupportedError(
-                    f"{kind}: column {field.name!r} is {field.type}, which no stream carries"
-                )
-        applied = steps.Apply(PythonFunction(function, kind, own, is_deterministic))
-        return self._then(applied, own, word=kind)
+        made = python_function(kind, function, schema_from(schema), is_deterministic)
+        if dead_letters is None:
+            return self._then(steps.Apply(made), made.schema, word=kind)
+        both = function_with_bad_rows(made, self.schema)
+        tried = self._then(steps.Apply(both), both.schema, word=kind)
+        bad = tried.filter(f"{both.error} IS NOT NULL").select(*both.letter)
+        bad.sink(dead_letters)
+        return tried.filter(f"{both.error} IS NULL").select(*both.results)
 
     def _divert(self, expressions: list[CompiledExpression], sink: str | None) -> Stream:
         """Send tuples that cannot be evaluated to a sink; the stream of the others."""
@@ -336,6 +362,33 @@ class Stream:
         within_us = 0 if same_time else None if within is None else duration_us(within)
         operation = steps.Distinct(columns or tuple(self.schema.names), within_us)
         return self._stateful(operation, name or "distinct", (self.step,))
+
+    def process(
+        self,
+        processor: Any,
+        schema: Schema,
+        *,
+        time: str = "none",
+        rows: str = "rows",
+        name: str | None = None,
+    ) -> Stream:
+        """Call a class that keeps states and timers per key of `key_by(...)`, for row after row.
+
+        Args:
+            processor: An object of a class for PySpark's `transformWithState`.
+            schema: Of what it gives; as of `map_batches`.
+            time: `none`, without timers; `event`: timers are of tuple time, and rows have their
+                turn in its order; `processing`: they are of the clock.
+            rows: `rows`: it takes and gives `Row` objects; `pandas`: data frames.
+            name: Name of the operator and, by default, of its HA unit.
+        """
+        from holdfast.driver.schemas import schema_from, state_schema_from
+
+        if not self.keys or self.windows is not None:
+            raise DataflowError("process takes a stream with key_by(...), and without window(...)")
+        made = processor_of(processor, schema_from(schema), time, rows, state_schema_from)
+        operation = steps.Process(self.keys, made.time, made)
+        return self._stateful(operation, name or "process", (self.step,))
 
     def sort(self, by: str | None = None, *, slack: int, name: str | None = None) -> Stream:
         """Put tuples into ascending order as far as a buffer of so many goes (BSort).

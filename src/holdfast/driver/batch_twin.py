@@ -34,6 +34,7 @@ from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.function_twin import applied
 from holdfast.driver.join_twin import interval_join, join_of_all, window_join
 from holdfast.driver.loop_twin import looped
+from holdfast.driver.process_twin import processed
 from holdfast.driver.resample_twin import resampled
 from holdfast.errors import UnsupportedError
 from holdfast.planning.units import keys_read, ports_read, units_of
@@ -153,6 +154,8 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
             raise UnsupportedError(f"{step.name}: no batch twin: what a sample keeps is chance")
         case steps.Union() as union:
             return _union(inputs, union.is_by_arrival)
+        case steps.Process() as process:
+            return processed(step.name, process, inputs[0], step.inputs[0].schema, ORDER)
         case steps.Distinct() as distinct:
             return _distinct(step.name, distinct, inputs[0])
         case steps.Sort():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from holdfast.api.dead_letters import FunctionWithBadRows
 from holdfast.api.functions import PythonFunction
 from holdfast.errors import DataflowError, UnsupportedError
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def applied(
-    name: str, function: PythonFunction, frame: DataFrame, schema: pa.Schema, carried: list[str]
+    name: str,
+    function: PythonFunction | FunctionWithBadRows,
+    frame: DataFrame,
+    schema: pa.Schema,
+    carried: list[str],
 ) -> DataFrame:
     """The results of a function.
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from holdfast.api.expressions import compile_expression
 from holdfast.api.operators import Recipe
+from holdfast.api.processors import StoredStates
 from holdfast.api.protections import CHECKPOINT_FOLDER
-from holdfast.api.steps import Aggregate, Operation, Stateful, said
+from holdfast.api.steps import Aggregate, Operation, Process, Stateful, said
 from holdfast.api.windows import window_from, window_words
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.model.ids import CheckpointId, NodeId
@@ -106,6 +107,8 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> bytes:
 def _described(recipe: Recipe) -> dict[str, Any]:
     plain: dict[str, Any] = dict(said(recipe.operation))
     windows, aggregates = plain.pop("windows", None), plain.pop("aggregates", None)
+    if isinstance(recipe.operation, Process):
+        plain["processor"] = list(recipe.operation.processor.state_names)
     if windows is not None:
         plain["windows"] = window_words(windows)
     if aggregates is not None:
@@ -130,6 +133,8 @@ def _operation(kind: str, settings: dict[str, Any], schemas: tuple[pa.Schema, ..
     """The operation that `_described` described."""
     of = _OPERATIONS[kind]
     values = {name: settings.get(name) for name in (field.name for field in fields(of))}
+    if of is Process:
+        values["processor"] = StoredStates(tuple(settings["processor"]), settings["time"])
     if values.get("windows") is not None:
         values["windows"] = window_from(settings["windows"])
     if "aggregates" in values:

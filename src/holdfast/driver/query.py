@@ -21,6 +21,7 @@ from holdfast.driver.description import explained
 from holdfast.driver.draining import commit_counters, wait_until_drained
 from holdfast.driver.feed_check import check_feed
 from holdfast.driver.measurements import Measurements, Observed
+from holdfast.driver.newest import newest_by as newest
 from holdfast.driver.progress import (
     Heard,
     Progress,
@@ -536,8 +537,18 @@ class Query:
         objectives = Objectives(recovery_ms, delay_ms, overhead_percent, guarantee)
         return give_advice(self.measurements(), objectives)
 
-    def to_dataframe(self, sink: str | None = None) -> DataFrame:
-        """What a sink holds now."""
+    def to_dataframe(self, sink: str | None = None, *, newest_by: Sequence[str] = ()) -> DataFrame:
+        """What a sink holds now.
+
+        Args:
+            sink: Its name, if there are several.
+            newest_by: Of rows that are equal in these columns, the last one alone: what running
+                results of a key have come to.
+
+        Raises:
+            UnsupportedError: The sink is outside of the location, and to be read there.
+            OptionError: There is no such column.
+        """
         name = self._flow.sink_name(sink)
         if name in self._flow.outside_sinks:
             outside = self._flow.outside_sinks[name]
@@ -548,6 +559,9 @@ class Query:
             raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)
         read = load_now if has_ended(path) else load
+        if newest_by:
+            rows = read(self._running.spark, path, metadata="true")
+            return newest(rows, newest_by, self._flow.sinks[name].schema.names)
         return read(self._running.spark, path)
 
     def verify(

@@ -147,6 +147,8 @@ def _by_order(flow: Graph) -> str:
                 return step.name
             case steps.WindowAggregate(emit="changes") | steps.RunningAggregate():
                 return step.name
+            case steps.Process():
+                return step.name
     return ""
 
 

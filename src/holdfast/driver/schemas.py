@@ -54,6 +54,27 @@ def schema_from_ddl(ddl: str) -> pa.Schema:
         DataflowError: The text is no DDL.
         UnsupportedError: A column has a type that Holdfast does not carry.
     """
+    return schema_from_spark(_parsed(ddl))
+
+
+def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
+    """The Arrow schema of a Spark schema, a DDL text or an Arrow schema."""
+    if isinstance(given, pa.Schema):
+        return given
+    return schema_from_ddl(given) if isinstance(given, str) else schema_from_spark(given)
+
+
+def state_schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
+    """The same of a state, whose columns may have any type that Arrow has."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if isinstance(given, pa.Schema):
+        return given
+    spark_schema = _parsed(given) if isinstance(given, str) else given
+    return to_arrow_schema(spark_schema, timezone="UTC").remove_metadata()
+
+
+def _parsed(ddl: str) -> StructType:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType, _parse_datatype_string
 
@@ -64,11 +85,4 @@ def schema_from_ddl(ddl: str) -> pa.Schema:
         raise DataflowError(f"{ddl!r} is no schema: {first}") from None
     if not isinstance(parsed, StructType):
         raise DataflowError(f"{ddl!r} is no schema; write 'name TYPE, ...'")
-    return schema_from_spark(parsed)
-
-
-def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
-    """The Arrow schema of a Spark schema, a DDL text or an Arrow schema."""
-    if isinstance(given, pa.Schema):
-        return given
-    return schema_from_ddl(given) if isinstance(given, str) else schema_from_spark(given)
+    return parsed

@@ -134,7 +134,7 @@ def _needs_all_input(step: Step) -> bool:
     if isinstance(operation, steps.Distinct):
         return not operation.is_of_one_time
     if not isinstance(operation, steps.WindowAggregate):
-        return isinstance(operation, steps.IncrementalJoin | steps.RunningAggregate)
+        return isinstance(operation, steps.IncrementalJoin | steps.RunningAggregate | steps.Process)
     windows = operation.windows
     if isinstance(windows, CountWindow):
         return windows.alignment == "key" and windows.advance > 1

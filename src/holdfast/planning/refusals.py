@@ -110,6 +110,8 @@ def _is_of_closed_windows(step: Step, unit: str) -> bool:
             return True  # Others go by the order of their rows, or write down their passes.
     if isinstance(operation, steps.WindowJoin | steps.IntervalJoin):
         return True
+    if isinstance(operation, steps.Process) and operation.time == "event":
+        return True
     return any(_is_of_closed_windows(source, unit) for source in step.inputs)
 
 

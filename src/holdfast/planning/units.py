@@ -104,7 +104,7 @@ def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
             return (keys,) if keys and not is_of_stream else ()
         case steps.RunningAggregate(keys=keys):
             return (keys,) if keys else ()
-        case steps.Distinct(keys=keys):
+        case steps.Distinct(keys=keys) | steps.Process(keys=keys):
             return (keys,)
         case steps.Resample(match=match):
             return match if match[0] else ()

@@ -12,6 +12,7 @@ from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
+from holdfast.sim.workload.processes import process_workload
 from holdfast.sim.workload.protections import CUTS, GO_ON, TINY_MAX, approach_of
 from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
 from holdfast.sim.world import Conditions, World
@@ -27,8 +28,8 @@ _ENDLESS_PERCENT = 10
 _LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
 _LOOP_EVERY = 25
-MIXED, RANDOM, LOOP = "mixed", "random", "loop"
-DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, *KNOWN, *BESIDE)
+MIXED, RANDOM, LOOP, PROCESS = "mixed", "random", "loop", "process"
+DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, PROCESS, *KNOWN, *BESIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Run:
             return random_workload(self.seed, self.tuples, self.approach, self.guarantee, only=only)
         if name == LOOP:
             return looped_workload(self.seed, self.tuples, self.approach)
+        if name == PROCESS:
+            return process_workload(self.seed, self.tuples, self.approach, self.guarantee)
         return known_workload(name, self.seed, self.tuples, self.approach, self.guarantee)
 
     def _mixed(self) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keyed_class import process
 from passes import SCHEMA, Column, Row, passes_of, rows_strategy
 
 from holdfast.core.errors import LocalProtocolError
@@ -36,7 +37,6 @@ AGGREGATES = [
     ("max", Column("k"), "last"),
     ("min", Column("d"), "least"),
 ]
-NUMBERS = [("count", None, "n"), ("sum", Column("i"), "total"), ("min", Column("d"), "least")]
 FIELDS: list[OutputField] = [
     ("left", "k", "k"), ("left", "i", "i"), ("right", "x", "x"), ("right", "d", "d"),
 ]  # fmt: skip
@@ -85,7 +85,7 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "running join": (running_join, ("k",), 2),
     "join": (join, ("k", "x"), 2),
     "interval join": (interval_join, ("k",), 2),
-    "running": (lambda: RunningAggregate("r", SCHEMA, ["k"], NUMBERS), ("k",), 1),  # type: ignore[arg-type]
+    "running": (lambda: RunningAggregate("r", SCHEMA, ["k"], AGGREGATES), ("k",), 1),  # type: ignore[arg-type]
     "windows of some tuples": (keyed(CountWindows(3, 2)), ("k",), 1),
     "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),
     "windows from the first tuple": (keyed(TimeWindows(15, 10, is_epoch=False)), ("k",), 1),
@@ -94,6 +94,8 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "distinct": (lambda: Distinct("d", SCHEMA, ["k"], within_us=None), ("k",), 1),
     "distinct within": (lambda: Distinct("d", SCHEMA, ["k"], within_us=9), ("k",), 1),
     "distinct of one time": (lambda: Distinct("d", SCHEMA, ["k"], within_us=0), ("k",), 1),
+    "class": (lambda: process("none"), ("k",), 1),
+    "class with timers": (lambda: process("event"), ("k",), 1),
     "resample": (lambda: resample(every_us=4), ("k",), 1),
     "resample at rows": (lambda: resample(every_us=None), ("k",), 2),
     "sort by time": (lambda: BSort("s", SCHEMA, by=None, slack=7), (), 1),

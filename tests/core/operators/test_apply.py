@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from passes import SCHEMA, Row, rows_strategy, run
 
+from holdfast.api.dead_letters import function_with_bad_rows
 from holdfast.api.functions import Pass, PythonFunction
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bad_rows import BadRowError
 from holdfast.core.operators.base import Rows
+from holdfast.errors import DataflowError, UnsupportedError
 
 ONE = pa.schema([("n", pa.int64())])
 
@@ -166,3 +168,38 @@ def test_a_cast_that_would_change_a_value_is_refused(
         return
     with pytest.raises(BadRowError, match=r"no place for all of its values|[Cc]ast"):
         applied.process([rows], np.array([0]), 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(rows=rows_strategy, cuts=st.lists(st.integers(0, 20), max_size=4))
+def test_rows_for_which_a_function_raises_are_apart_and_others_as_without_them(
+    kind: Any, rows: list[Row], cuts: list[int]
+) -> None:
+    def picky(given: Any, *more: Any) -> Any:
+        values = given["i"].to_pylist() if kind == "map_batches" else [given["i"]]
+        if any(value is not None and value % 3 == 0 for value in values):
+            raise ValueError(f"not {values}")
+        return KINDS[kind](given, *more)
+
+    schema = SCHEMA if kind == "filter" else ONE
+    both = function_with_bad_rows(PythonFunction(picky, kind, schema, True), SCHEMA)
+    _, output = run(Apply(kind, both), rows, [cut for cut in cuts if cut < len(rows)], 1)
+    bad = [row for row in rows if row[2]["i"] is not None and row[2]["i"] % 3 == 0]  # type: ignore[operator]
+    good = [row for row in rows if row not in bad]
+    letters = [row for row in output if row[both.error] is not None]
+    assert [row["given 2"] for row in letters] == [row[2]["i"] for row in bad]
+    assert all("ValueError: not [" in str(row[both.error]) for row in letters)
+    _, expected = run(operator(kind, KINDS[kind]), good, [], 1)
+    found = [row for row in output if row[both.error] is None]
+    assert [repr(row["result 0"]) for row in found] == [
+        repr(row[schema.names[0]]) for row in expected
+    ]
+
+
+def test_dead_letters_are_of_functions_that_depend_on_the_row_alone() -> None:
+    drawn = PythonFunction(lambda row, _: row, "map", ONE, False)
+    with pytest.raises(UnsupportedError, match=r"dead_letters=\.\.\. with deterministic=False"):
+        function_with_bad_rows(drawn, ONE)
+    named = pa.schema([("Error", pa.int64())])
+    with pytest.raises(DataflowError, match="dead letters have a column 'error'"):
+        function_with_bad_rows(PythonFunction(lambda row: row, "map", ONE, True), named)

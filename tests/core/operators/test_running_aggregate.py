@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from passes import SCHEMA, Column, Lifetime, Row, restored, rows_strategy, run
 
-from holdfast.core.errors import LocalProtocolError
 from holdfast.core.operators.running_aggregate import RunningAggregate
 from holdfast.core.state.page_manager import PageManager
 
 AGGREGATES: list[tuple[Any, Any, str]] = [
     ("count", None, "n"), ("count", Column("i"), "is"), ("sum", Column("i"), "total"),
-    ("min", Column("d"), "least"), ("max", Column("i"), "most"),
+    ("min", Column("d"), "least"), ("max", Column("i"), "most"), ("max", Column("k"), "last"),
 ]  # fmt: skip
 
 
@@ -42,6 +41,7 @@ def model(keys: tuple[str, ...], rows: list[Row]) -> list[str]:
             "total": sum(numbers) if numbers else None,
             "least": min(least, default=None),
             "most": max(numbers, default=None),
+            "last": max((v["k"] for v in members if v["k"] is not None), default=None),
         }
         found.append(f"{time} {plain({**named, **result})}")
     return found
@@ -90,6 +90,15 @@ def test_it_needs_all_its_input() -> None:
     assert needed.tolist() == [2]
 
 
-def test_results_that_are_strings_are_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="a result without windows is a string"):
-        RunningAggregate("r", SCHEMA, ["k"], [("max", Column("k"), "last")])
+def test_strings_that_were_replaced_are_forgotten() -> None:
+    manager = PageManager(page_bytes=512)
+    made = RunningAggregate("r", SCHEMA, ["i"], [("last", Column("k"), "last")], manager=manager)
+    life = Lifetime(made, [(0, n, _named(n)) for n in range(3000)], 1)
+    life.take(0, list(range(0, 3000, 20)), 3000)
+    assert [row["last"] for row in life.output] == [f"name {n}".ljust(60) for n in range(3000)]
+    assert made.state_bytes() < 3000 * 60 / 4
+    manager.check_invariants()
+
+
+def _named(n: int) -> dict[str, object]:
+    return {"k": f"name {n}".ljust(60), "x": None, "i": n % 3, "d": None}

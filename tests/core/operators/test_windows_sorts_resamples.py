@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keyed_class import process
 from passes import SCHEMA, Column, Lifetime, Row, passes_of, restored, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
@@ -111,6 +112,8 @@ BUILDS: dict[str, tuple[Build, int]] = {
     "distinct": (distinct(None, "k", "i"), 1),
     "distinct within": (distinct(9, "k"), 1),
     "distinct of one time": (distinct(0, "k", "x"), 1),
+    "class": (lambda m: process("none", m), 1),
+    "class with timers": (lambda m: process("event", m), 1),
     "windowed join": (windowed_join, 2),
     "running join": (running_join, 2),
     "resample at": (resample("k"), 2),
@@ -456,7 +459,7 @@ def test_every_operator_states_its_class() -> None:
     deterministic = {n for n, c in classes.items() if c is OperatorClass.DETERMINISTIC}
     assert deterministic == {
         "tuples 3", "tuples 4 every 2", "tuples 5 every 3 of all", "from the first",
-        "sliding from the first", "distinct", "distinct within",
+        "sliding from the first", "distinct", "distinct within", "class", "class with timers",
     }  # fmt: skip
     others = {c for n, c in classes.items() if n not in deterministic}
     assert others == {OperatorClass.CONVERGENT_CAPABLE}

@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import and_, or_, xor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.columns import check_columns
-from holdfast.api.expressions import arithmetic, casts, logic, moments, struct_functions
+from holdfast.api.expressions import (
+    arithmetic,
+    bit_functions,
+    casts,
+    logic,
+    moments,
+    struct_functions,
+)
 from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.functions import FUNCTIONS, call, known
 from holdfast.api.expressions.higher_order import HIGHER_ORDER, higher_order
@@ -39,7 +47,7 @@ OPERATORS = (
     *_ARITHMETIC,
     *_COMPARISONS,
     *("<=>", "IS DISTINCT FROM", "AND", "OR", "NOT", "IS NULL", "IS TRUE", "BETWEEN", "IN"),
-    *("LIKE", "||", "CASE", "CAST", "INTERVAL"),
+    *("LIKE", "||", "CASE", "CAST", "INTERVAL", "|", "&", "^", "~"),
 )
 SUPPORTED_FUNCTIONS = (
     *OPERATORS,
@@ -309,4 +317,8 @@ _BUILDERS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "||": lambda operands, text: call("concat", operands, text),
     **{symbol: _comparison(symbol) for symbol in _COMPARISONS},
     **{symbol: _operation(symbol) for symbol in _ARITHMETIC},
+    "|": bit_functions.combined(or_),
+    "&": bit_functions.combined(and_),
+    "^": bit_functions.combined(xor),
+    "unary ~": bit_functions.inverted,
 }

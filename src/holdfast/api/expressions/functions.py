@@ -10,8 +10,12 @@ import pyarrow as pa
 
 from holdfast.api.expressions import (
     array_functions,
+    bit_functions,
     logic,
     map_functions,
+    more_numbers,
+    more_texts,
+    more_times,
     number_functions,
     struct_functions,
     text_functions,
@@ -144,5 +148,9 @@ FUNCTIONS: dict[str, Function] = {
     **text_functions.FUNCTIONS,
     **number_functions.FUNCTIONS,
     **time_functions.FUNCTIONS,
+    **bit_functions.FUNCTIONS,
+    **more_numbers.FUNCTIONS,
+    **more_texts.FUNCTIONS,
+    **more_times.FUNCTIONS,
     **_BY_TYPE,
 }

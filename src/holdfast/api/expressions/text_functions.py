@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.api.expressions.casts import coerce
 from holdfast.api.expressions.signatures import ANY, Build, Function, integer, kernel, rows, string
+from holdfast.api.expressions.types import name_of
 from holdfast.api.expressions.values import (
     Column,
     EvaluationError,
@@ -16,7 +19,9 @@ from holdfast.api.expressions.values import (
     per_distinct,
     per_row_with_nulls,
 )
+from holdfast.errors import DataflowError, UnsupportedError
 
+_T = TypeVar("_T", str, bytes)
 _LONGEST = 2**27
 """Characters of a text that a function may make: far beyond what a row of a stream should hold."""
 
@@ -42,16 +47,16 @@ def concatenated(args: Sequence[Value], text: str) -> Value:
     )
 
 
-def _substring(text: str, start: int, length: int = 2**31 - 1) -> str:
+def _substring(text: _T, start: int, length: int = 2**31 - 1) -> _T:
     """From a position that counts from 1, or from the end if it is negative."""
     size = len(text)
     begin = start - 1 if start > 0 else size + start if start < 0 else 0
     end = size if length == 2**31 - 1 else begin + length
-    return text[max(begin, 0) : end] if end > max(begin, 0) else ""
+    return text[max(begin, 0) : max(end, begin, 0)]
 
 
-def _left(text: str, length: int) -> str:
-    return text[:length] if length > 0 else ""
+def _left(text: _T, length: int) -> _T:
+    return text[: max(length, 0)]
 
 
 def _right(text: str, length: int) -> str:
@@ -127,7 +132,7 @@ def _split_part(text: str, delimiter: str, part: int) -> str:
     return parts[index] if 0 <= index < len(parts) else ""
 
 
-def _overlaid(text: str, replacement: str, start: int, length: int = -1) -> str:
+def _overlaid(text: _T, replacement: _T, start: int, length: int = -1) -> _T:
     """The characters from a position on replaced; as many as come, if no length is given."""
     count = length if length >= 0 else len(replacement)
     return _substring(text, 1, start - 1) + replacement + _substring(text, start + count)
@@ -145,20 +150,57 @@ def _concat_ws(args: Sequence[Value], text: str) -> Value:
     )
 
 
+def _binary(value: Value, text: str) -> Value:
+    if not (pa.types.is_binary(value.type) or pa.types.is_null(value.type)):
+        raise DataflowError(f"{text}: {value.text} is {name_of(value.type)}, not BINARY")
+    return coerce(value, pa.binary())
+
+
+def _by_type(of_text: Build, of_bytes: Build | None) -> Build:
+    """Another function of BINARY, whose places are those of bytes; None: there is none here."""
+
+    def build(args: Sequence[Value], text: str) -> Value:
+        if not pa.types.is_binary(args[0].type):
+            return of_text(args, text)
+        if of_bytes is None:
+            raise UnsupportedError(f"{text}: of BINARY; cast it to STRING")
+        return of_bytes(args, text)
+
+    return build
+
+
 _TEXT, _INT, _FLAG = pa.string(), pa.int32(), pa.bool_()
 
-_LENGTH = Function(kernel(_INT, pc.utf8_length, string), 1, 1)
+_BYTES = pa.binary()
+_LENGTH = Function(
+    _by_type(kernel(_INT, pc.utf8_length, string), kernel(_INT, pc.binary_length, _binary)), 1, 1
+)
+_SUBSTRING = Function(
+    _by_type(
+        rows(_TEXT, _substring, string, integer, integer),
+        rows(_BYTES, _substring, _binary, integer, integer),
+    ),
+    2,
+    3,
+)
 _UPPER = Function(_cased(pc.ascii_upper, str.upper), 1, 1)
 _LOWER = Function(_cased(pc.ascii_lower, str.lower), 1, 1)
 _TRIM = rows(_TEXT, _stripped(str.strip), string, string)
 _LTRIM = rows(_TEXT, _stripped(str.lstrip), string, string)
 _RTRIM = rows(_TEXT, _stripped(str.rstrip), string, string)
 
-REVERSE = rows(_TEXT, lambda s: s[::-1], string)
+REVERSE = _by_type(rows(_TEXT, lambda s: s[::-1], string), rows(_BYTES, lambda b: b[::-1], _binary))
 
 FUNCTIONS: dict[str, Function] = {
     "ascii": Function(rows(_INT, lambda s: ord(s[0]) if s else 0, string), 1, 1),
-    "bit_length": Function(rows(_INT, lambda s: len(s.encode()) * 8, string), 1, 1),
+    "bit_length": Function(
+        _by_type(
+            rows(_INT, lambda s: len(s.encode()) * 8, string),
+            rows(_INT, lambda b: len(b) * 8, _binary),
+        ),
+        1,
+        1,
+    ),
     "btrim": Function(_TRIM, 1, 2),
     "char_length": _LENGTH,
     "character_length": _LENGTH,
@@ -167,26 +209,43 @@ FUNCTIONS: dict[str, Function] = {
     "endswith": Function(rows(_FLAG, str.endswith, string, string), 2, 2),
     "instr": Function(rows(_INT, lambda s, part: s.find(part) + 1, string, string), 2, 2),
     "lcase": _LOWER,
-    "left": Function(rows(_TEXT, _left, string, integer), 2, 2),
+    "left": Function(
+        _by_type(rows(_TEXT, _left, string, integer), rows(_BYTES, _left, _binary, integer)),
+        2,
+        2,
+    ),
     "len": _LENGTH,
     "length": _LENGTH,
     "locate": Function(rows(_INT, _located, string, string, integer), 2, 3),
     "lower": _LOWER,
-    "lpad": Function(rows(_TEXT, _lpad, string, integer, string, is_total=False), 2, 3),
+    "lpad": Function(
+        _by_type(rows(_TEXT, _lpad, string, integer, string, is_total=False), None), 2, 3
+    ),
     "ltrim": Function(kernel(_TEXT, lambda c: pc.utf8_ltrim(c, characters=" "), string), 1, 1),
-    "octet_length": Function(rows(_INT, lambda s: len(s.encode()), string), 1, 1),
-    "overlay": Function(rows(_TEXT, _overlaid, string, string, integer, integer), 3, 4),
+    "octet_length": Function(
+        _by_type(rows(_INT, lambda s: len(s.encode()), string), rows(_INT, len, _binary)), 1, 1
+    ),
+    "overlay": Function(
+        _by_type(
+            rows(_TEXT, _overlaid, string, string, integer, integer),
+            rows(_BYTES, _overlaid, _binary, _binary, integer, integer),
+        ),
+        3,
+        4,
+    ),
     "position": Function(rows(_INT, _located, string, string, integer), 2, 3),
     "repeat": Function(rows(_TEXT, _repeated, string, integer, is_total=False), 2, 2),
     "replace": Function(rows(_TEXT, _replaced, string, string, string), 2, 3),
     "right": Function(rows(_TEXT, _right, string, integer), 2, 2),
-    "rpad": Function(rows(_TEXT, _rpad, string, integer, string, is_total=False), 2, 3),
+    "rpad": Function(
+        _by_type(rows(_TEXT, _rpad, string, integer, string, is_total=False), None), 2, 3
+    ),
     "rtrim": Function(kernel(_TEXT, lambda c: pc.utf8_rtrim(c, characters=" "), string), 1, 1),
     "split_part": Function(rows(_TEXT, _split_part, string, string, integer, is_total=False), 3, 3),
     "startswith": Function(rows(_FLAG, str.startswith, string, string), 2, 2),
-    "substr": Function(rows(_TEXT, _substring, string, integer, integer), 2, 3),
+    "substr": _SUBSTRING,
     "substring_index": Function(rows(_TEXT, _substring_index, string, string, integer), 3, 3),
-    "substring": Function(rows(_TEXT, _substring, string, integer, integer), 2, 3),
+    "substring": _SUBSTRING,
     "trim": Function(kernel(_TEXT, lambda c: pc.utf8_trim(c, characters=" "), string), 1, 1),
     "translate": Function(rows(_TEXT, _translated, string, string, string), 3, 3),
     "trim from": Function(_TRIM, 1, 2),

@@ -39,7 +39,7 @@ _UNITS = {
 }
 
 
-def _of_day(field: Callable[[calendar.Numbers], calendar.Numbers]) -> Build:
+def of_day(field: Callable[[calendar.Numbers], calendar.Numbers]) -> Build:
     """A whole number from a date or timestamp."""
 
     def build(args: Sequence[Value], text: str) -> Value:
@@ -51,7 +51,8 @@ def _of_day(field: Callable[[calendar.Numbers], calendar.Numbers]) -> Build:
     return build
 
 
-def _of_time(unit_us: int, count: int) -> Build:
+def of_time(unit_us: int, count: int) -> Build:
+    """A whole number from the time of day: how many units, up to a count."""
     return kernel(pa.int32(), calendar.field_of_time(unit_us, count), timestamp)
 
 
@@ -145,21 +146,21 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "dateadd": Function(_date_shifted("+"), 2, 2),
     "datediff": Function(_date_difference, 2, 2),
-    "day": Function(_of_day(calendar.day), 1, 1),
+    "day": Function(of_day(calendar.day), 1, 1),
     "dayname": Function(_named(calendar.weekday, _WEEKDAYS), 1, 1),
-    "dayofmonth": Function(_of_day(calendar.day), 1, 1),
-    "dayofweek": Function(_of_day(calendar.day_of_week), 1, 1),
-    "dayofyear": Function(_of_day(calendar.day_of_year), 1, 1),
-    "hour": Function(_of_time(3_600_000_000, 24), 1, 1),
+    "dayofmonth": Function(of_day(calendar.day), 1, 1),
+    "dayofweek": Function(of_day(calendar.day_of_week), 1, 1),
+    "dayofyear": Function(of_day(calendar.day_of_year), 1, 1),
+    "hour": Function(of_time(3_600_000_000, 24), 1, 1),
     "last_day": Function(
         kernel(pa.date32(), calendar.dates(calendar.last_of_month), date, is_total=False), 1, 1
     ),
     "make_date": Function(_make_date, 3, 3),
-    "minute": Function(_of_time(60_000_000, 60), 1, 1),
-    "month": Function(_of_day(calendar.month), 1, 1),
+    "minute": Function(of_time(60_000_000, 60), 1, 1),
+    "month": Function(of_day(calendar.month), 1, 1),
     "monthname": Function(_named(lambda days: calendar.month(days) - 1, _MONTHS), 1, 1),
-    "quarter": Function(_of_day(calendar.quarter), 1, 1),
-    "second": Function(_of_time(1_000_000, 60), 1, 1),
+    "quarter": Function(of_day(calendar.quarter), 1, 1),
+    "second": Function(of_time(1_000_000, 60), 1, 1),
     "timestamp_micros": Function(_from_epoch(1), 1, 1),
     "timestamp_millis": Function(_from_epoch(1_000), 1, 1),
     "timestamp_seconds": Function(_from_epoch(1_000_000), 1, 1),
@@ -169,7 +170,7 @@ FUNCTIONS: dict[str, Function] = {
     "unix_micros": Function(_since_epoch(1), 1, 1),
     "unix_millis": Function(_since_epoch(1_000), 1, 1),
     "unix_seconds": Function(_since_epoch(1_000_000), 1, 1),
-    "weekday": Function(_of_day(calendar.weekday), 1, 1),
-    "weekofyear": Function(_of_day(calendar.week_of_year), 1, 1),
-    "year": Function(_of_day(calendar.year), 1, 1),
+    "weekday": Function(of_day(calendar.weekday), 1, 1),
+    "weekofyear": Function(of_day(calendar.week_of_year), 1, 1),
+    "year": Function(of_day(calendar.year), 1, 1),
 }

@@ -4,7 +4,8 @@ Every row gives the new result of its key, which replaces the one before: an ups
 stay for ever, so the operator needs its whole input to be rebuilt. Started empty in the middle, it
 would count what came later only. Rows stay where they are in the order.
 
-State, all in pages: a map key -> accumulators, and the keys' strings.
+State, all in pages: a map key -> accumulators, the keys' strings, and those of results, which are
+forgotten when they have been replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import Accumulators, Aggregate, AggregateFunction
 from holdfast.core.operators.base import (
@@ -29,6 +29,7 @@ from holdfast.core.operators.base import (
 )
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
+from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap
 
@@ -57,20 +58,17 @@ class RunningAggregate(Operator):
             manager: Where the state lives; an own one if None.
 
         Raises:
-            LocalProtocolError: As `Accumulators`, or a result is a string: strings that were
-                replaced would be kept for ever.
+            LocalProtocolError: As `Accumulators`.
         """
         self.name = name
         self._manager = manager if manager is not None else PageManager()
         self._groups = Accumulators(name, schema, keys, aggregates)
-        if self._groups.value_has_text:
-            raise LocalProtocolError(
-                f"{name}: a result without windows is a string; aggregate numbers, times, booleans"
-            )
         self._kept = UnorderedMap(self._manager, self._groups.key_words, self._groups.value_words)
         has_text = self._groups.key_has_text
         self._strings = StringPages(self._manager) if has_text else None
         self._first = RawPage(self._manager)  # per stream the first id ever seen
+        has_texts = self._groups.value_has_text
+        self._texts = RecycledStrings(self._manager) if has_texts else None
         self.output_schema = pa.schema(self._groups.fields)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
@@ -87,11 +85,13 @@ class RunningAggregate(Operator):
         cause = np.minimum(seen, low) if len(seen) else low.copy()
         self._first.write(cause)
         groups, count = self._groups, len(rows.time_us)
-        arguments, mask = groups.arguments_of(groups.evaluate(rows.batch), count, self._strings)
+        texts = self._pages
+        arguments, mask = groups.arguments_of(groups.evaluate(rows.batch), count, texts)
         keys = groups.keys_of(rows.batch, self._strings)
         running = np.empty((count, groups.value_words), dtype=np.int64)
-        groups.update(self._manager, self._kept, self._strings, keys, arguments, mask, running)
+        groups.update(self._manager, self._kept, texts, keys, arguments, mask, running)
         batch = self._batch(keys, running)
+        self._renew()
         # Copies: results that wait do not keep the memory that the rows came in.
         out = Rows(batch, rows.time_us.copy(), rows.order.copy(), rows.created_us)
         return Output((out,), cause)
@@ -117,6 +117,9 @@ class RunningAggregate(Operator):
             if self._strings is not None and other._strings is not None:
                 at = groups.key_text_words
                 entries[:, at] = moved(entries[:, at], other._strings, self._strings)
+            if self._pages is not None and other._pages is not None:
+                at = [words + word for word in groups.text_words]
+                entries[:, at] = moved(entries[:, at], other._pages, self._pages)
             slots = self._kept.upsert_slots(np.ascontiguousarray(entries[:, :words]))
             self._kept.write_values(slots, np.ascontiguousarray(entries[:, words:]))
         self._first.write(np.full(streams, NO_ID, dtype=np.int64))  # The checkpoint has it.
@@ -128,6 +131,7 @@ class RunningAggregate(Operator):
     def state_bytes(self) -> int:
         """Bytes of pages held."""
         strings = 0 if self._strings is None else self._strings.page_count
+        strings += 0 if self._texts is None else self._texts.page_count
         pages = self._kept.page_count + strings + self._first.page_count
         return pages * self._manager.page_bytes
 
@@ -140,5 +144,19 @@ class RunningAggregate(Operator):
 
     def _batch(self, keys: np.ndarray, values: np.ndarray) -> pa.RecordBatch:
         columns = self._groups.key_columns(keys, self._strings)
-        columns += self._groups.result_columns(values, self._strings)
+        columns += self._groups.result_columns(values, self._pages)
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+
+    @property
+    def _pages(self) -> StringPages | None:
+        return None if self._texts is None else self._texts.pages
+
+    def _renew(self) -> None:
+        """Let go of strings that have been replaced."""
+        if self._texts is None or not self._texts.is_due:
+            return
+        entries, words = self._kept.entries(), self._groups.key_words
+        at = [words + word for word in self._groups.text_words]
+        entries[:, at] = self._texts.renew(entries[:, at])
+        slots = self._kept.lookup_slots(np.ascontiguousarray(entries[:, :words]))
+        self._kept.write_values(slots, np.ascontiguousarray(entries[:, words:]))

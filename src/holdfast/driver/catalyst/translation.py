@@ -28,6 +28,7 @@ from holdfast.driver.catalyst.expressions import (
 )
 from holdfast.driver.catalyst.joins import JoinOfStreams, united
 from holdfast.driver.catalyst.native import Columns, Native
+from holdfast.driver.catalyst.processors import drops_late_rows, processed, time_of
 from holdfast.driver.catalyst.settings import unmet
 from holdfast.driver.catalyst.sources import Mark, files_below, is_marked, read_files, read_frame
 from holdfast.driver.catalyst.trees import Expression, Plan, frame_of, plan_of
@@ -45,8 +46,11 @@ _REASONS = {
     "Sort": ("orderBy", "a stream has no end to sort; sort what you read of the sink"),
     "GlobalLimit": ("limit", "a stream has no first rows; limit what you read of the sink"),
     "Distinct": ("distinct", "there is no deduplication"),
-    "TransformWithState": ("transformWithState", "there are no processors"),
-    "TransformWithStateInPySpark": ("transformWithState", "there are no processors"),
+    "TransformWithState": ("transformWithState", "there are none of Scala"),
+    "FlatMapGroupsInPandasWithState": (
+        "applyInPandasWithState",
+        "write the class that transformWithState takes",
+    ),
 }
 """Clauses that Holdfast does not have: their names, and why."""
 _NO_WINDOW: Final = -1
@@ -76,8 +80,10 @@ def from_dataframe(
 def _translate(
     flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None, mode: str
 ) -> None:
-    if mode not in ("append", "update"):
-        raise DataflowError(f"from_dataframe(mode={mode!r}); it is 'append' or 'update'")
+    if mode not in ("append", "update", "complete"):
+        raise DataflowError(
+            f"from_dataframe(mode={mode!r}); it is 'append', 'update' or 'complete'"
+        )
     spark = df.sparkSession
     if not df.isStreaming:
         raise DataflowError(
@@ -88,7 +94,7 @@ def _translate(
         setting, why = found
         raise UnsupportedError(f"from_dataframe: {why}; set {setting} before the DataFrame is made")
     plan = plan_of(df)
-    made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless, mode=mode)
+    made = _Translation(flow, spark, name, trigger, has_state=drops_late_rows(plan), mode=mode)
     native = made.grounded(made.fragment(plan, None))
     columns = Columns()
     for number, each in zip(plan.output_ids, df.columns, strict=True):
@@ -125,8 +131,8 @@ class _Translation:
         spark: The session.
         name: Of the sink.
         trigger: Of the sources.
-        has_state: Whether any operator has state; without, no row is ever too late.
-        mode: `append` or `update`.
+        has_state: Whether any operator drops rows that are too late; without, none ever is.
+        mode: `append`, `update` or `complete`.
     """
 
     flow: Dataflow
@@ -201,6 +207,8 @@ class _Translation:
                 return self._join(plan, mark)
             case "Union":
                 return self._union(plan, mark)
+            case "TransformWithStateInPySpark":
+                return self._processed(plan, mark)
             case "Deduplicate" | "DeduplicateWithinWatermark":
                 return self._distinct(plan, mark)
         clause, why = _REASONS.get(plan.kind, (plan.kind, "Holdfast has no such operator"))
@@ -320,10 +328,33 @@ class _Translation:
         stream = below.stream.distinct(*columns, within=within, same_time=is_of_one_time, name=name)
         return Native(stream, below.names, below.time)
 
+    def _processed(self, plan: Plan, mark: Mark | None) -> Native:
+        """A class of the user's behind stateless steps."""
+        child = plan.children[0]
+        if mark is not None:
+            raise untranslatable("transformWithState", "another watermark stands behind it")
+        if not child.is_stateless:
+            raise untranslatable("transformWithState", "it reads what an operator with state gives")
+        times = [each for each in child.output_ids if is_marked(child, each, none=-1) >= 0]
+        if time_of(plan) == "event" and len(times) != 1:
+            raise untranslatable("transformWithState", "there is one withWatermark before it")
+        has_time = times[0] if times else None
+        below = self.grounded(self.fragment(child, None), has_time=has_time)
+        if times and below.time != has_time:
+            raise untranslatable(
+                "transformWithState", "the column of its watermark is not the event time"
+            )
+        return processed(plan, below, self.flow.unique_name(self.name))
+
     def _aggregate(self, plan: Plan) -> Native:
-        is_update = self.mode == "update"
+        is_update = self.mode != "append"
         if is_update and not has_windows(plan):
             return self._running(plan)
+        if self.mode == "complete":
+            raise untranslatable(
+                "groupBy(window(...)) in complete mode",
+                "there no row is ever too late; write update mode, with a watermark",
+            )
         windows, base, time, window = windows_of(self.spark, plan)
         if not is_marked(base, time, none=-1) >= 0:
             raise untranslatable(

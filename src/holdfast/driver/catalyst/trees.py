@@ -132,8 +132,13 @@ class Plan:
     def is_stateless(self) -> bool:
         """Whether each row that it puts out depends on one row of a streaming source."""
         streams = [child for child in self.children if child.java.isStreaming()]
-        is_one = self.kind in _STATELESS or (self.kind == "Join" and len(streams) == 1)
-        return is_one and all(child.is_stateless for child in streams)
+        return self.has_no_state_itself and all(child.is_stateless for child in streams)
+
+    @property
+    def has_no_state_itself(self) -> bool:
+        """Whether each row that it puts out depends on one row of a stream that it reads."""
+        streams = [child for child in self.children if child.java.isStreaming()]
+        return self.kind in _STATELESS or (self.kind == "Join" and len(streams) == 1)
 
     def all(self) -> Iterator[Plan]:
         """This node and those below."""

@@ -227,6 +227,9 @@ class Oracle:
                 return self._selected(expressions, inputs[0])
             case steps.Apply():
                 raise AssertionError(f"{step.name}: the workload draws no functions")
+            case steps.Process() as process:
+                told: list[TimedRow] = process.processor.processor.expected(inputs[0])
+                return told
             case steps.Union() as union:
                 return _united(inputs, is_by_arrival=union.is_by_arrival)
             case steps.Distinct() as distinct:

@@ -19,6 +19,7 @@ from holdfast.api.steps import (
     Distinct,
     IntervalJoin,
     Loop,
+    Process,
     Resample,
     RunningAggregate,
     WindowAggregate,
@@ -219,7 +220,8 @@ def _folds(step: Step) -> bool:
         case IntervalJoin(how=how):
             return how != "inner"
         case operation:
-            return isinstance(operation, WindowAggregate | RunningAggregate | Resample | Distinct)
+            folding = WindowAggregate | RunningAggregate | Resample | Distinct | Process
+            return isinstance(operation, folding)
 
 
 def _has_parts(step: Step) -> bool:
@@ -231,5 +233,5 @@ def _needs_order(step: Step) -> bool:
     """Whether a row depends on which others have come before."""
     made = step.operation
     if not isinstance(made, WindowAggregate):
-        return isinstance(made, Distinct | RunningAggregate)
+        return isinstance(made, Distinct | RunningAggregate | Process)
     return not made.windows.is_plain or made.emit == "changes"

@@ -101,7 +101,7 @@ def test_a_mistake_is_named_when_the_dataflow_is_built(text: str, message: str) 
         ("CAST(name AS TIMESTAMP)", "STRING AS TIMESTAMP"),
         ("CAST(a AS BINARY)", "BIGINT AS BINARY"),
         ("at + INTERVAL 1 MONTH", "intervals are whole numbers of"),
-        ("a & 1", "operator & is not supported"),
+        ("a << 1", "operator << is not supported"),
         ("name COLLATE UTF8_LCASE", "a collation"),
     ],
 )

@@ -101,6 +101,16 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
+    "approach", ["upstream backup", "active standby", "passive standby", "replicated"]
+)
+def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: str) -> None:
+    runs = [Run(seed, kinds=_DEADLY, dataflow="chain", approach=approach) for seed in range(12)]
+    summary = run_all(runs, processes=2)
+    assert not summary.violations, [o.violation for o in summary.violations]
+    assert summary.faults
+
+
+@pytest.mark.parametrize(
     ("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52), (UNALIGNED, 0), (HMNR, 0)]
 )
 def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:

@@ -14,7 +14,7 @@ from holdfast.planning.guarantees import RaisedGuarantee, with_losses
 from holdfast.planning.loops import refuse_unread, require_looped_together
 from holdfast.planning.nodes import Planner
 from holdfast.planning.partial_aggregates import with_partial_aggregates
-from holdfast.planning.refusals import refuse_held_back, require_replayable
+from holdfast.planning.refusals import refuse_held_back
 from holdfast.planning.regions import with_regions
 from holdfast.planning.replicas import (
     require_replicable,
@@ -111,8 +111,6 @@ def plan_dataflow(
     nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
     require_looped_together(nodes)
     require_replicable(nodes)
-    for node in nodes:
-        require_replayable(units[node.unit], node)
     keeping = (step for step in needed(flow) if _needs_all_input(step))
     copied = {node.unit for node in nodes if node.checkpoints or node.footprints}
     never_trims = tuple(s.name for s in keeping if s.unit not in copied)

@@ -1,4 +1,4 @@
-"""What cannot be placed, because some rows would have no place, or could not be made again."""
+"""What cannot be placed, because some rows would have no place, or could not be corrected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api import steps
 from holdfast.api.operators import is_arbitrary
-from holdfast.api.steps import Merging, Passing, Source, Stateful, before, held_back
+from holdfast.api.steps import Merging, Passing, Source, held_back
 from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.errors import DataflowError
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from holdfast.api.steps import Step
-    from holdfast.core.haunit.plan import NodePlan
 
 
 def refuse_held_back(members: list[Step]) -> None:
@@ -29,42 +28,6 @@ def refuse_held_back(members: list[Step]) -> None:
                     f"{step.name} would merge rows in unit {step.unit!r} that {holder.name} holds "
                     f"back there; give {step.name} another unit(...)"
                 )
-
-
-def require_replayable(members: list[Step], plan: NodePlan) -> None:
-    """Whoever replays a unit from the middle of its input gives its operators windows without their
-    first tuples. Their results are discarded; they must not get into the state of others.
-
-    Raises:
-        DataflowError: They would.
-    """
-    if plan.checkpoints is not None or not plan.is_replayed:
-        return
-    for step in members:
-        behind = before(step, Stateful) if isinstance(step.operation, Stateful) else None
-        if behind is not None and not _is_of_all_results(step):
-            raise DataflowError(
-                f"{step.name} keeps state behind {behind.name}, which does too, in one unit, "
-                f"{step.unit!r}: that cannot be replayed; give {step.name} another unit(...), or "
-                "the unit protection=Checkpointed(...)"
-            )
-
-
-def _is_of_all_results(step: Step) -> bool:
-    """Whether a step aggregates windows of all results of windows, and computes nothing of them.
-
-    An open window needs all tuples of the windows whose results are in it, so that these are
-    replayed whole. Results of others get into windows only that have closed as well.
-    """
-    (source, *others) = step.inputs
-    whole, part = step.operation, source.operation
-    if others or not (
-        isinstance(whole, steps.WindowAggregate) and isinstance(part, steps.WindowAggregate)
-    ):
-        return False
-    return all(isinstance(w, Window) and w.is_plain for w in (whole.windows, part.windows)) and all(
-        a.expression is None or a.expression.sql in source.schema.names for a in whole.aggregates
-    )
 
 
 def require_own_stream(step: Step, origins: tuple[tuple[str, int], ...], streams: int) -> None:

@@ -48,8 +48,6 @@ from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.delayed_order import CorrectedOrder
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
     from holdfast.core.replication.turns import Turn
-    from holdfast.core.state.page_manager import Snapshot
 
 
 class Waits(NamedTuple):
@@ -83,21 +80,18 @@ class HeldCut:
     """Where a unit goes back to."""
 
     def __init__(
-        self,
-        snapshot: Snapshot | None,
-        boundary_us: int,
-        next_ids: dict[str, int],
-        markers: np.ndarray | None = None,
+        self, network: OperatorNetwork, next_ids: dict[str, int], *, is_copied: bool
     ) -> None:
-        """The pages, what the network had acted on, and the next id of each output.
+        """What the network had acted on, and the next id of each output; its pages, or, if they are
+        made again, the stream markers of each operator, which say from which input.
 
-        No pages: they are made again. Then the stream markers of each operator say from which
-        input.
+        Until it is gone back to, nobody accounts for what operators are given.
         """
-        self.snapshot = snapshot
-        self.boundary_us = boundary_us
+        self.snapshot = network.pages.hold() if is_copied else None
+        self.boundary_us = network.boundary_us
         self.next_ids = next_ids
-        self.markers = markers
+        self.markers = None if is_copied else network.markers()
+        self.taking_part, network.taking_part = network.taking_part, None
 
     @property
     def is_lost(self) -> bool:
@@ -125,7 +119,8 @@ class DelayedUnit(HAUnit):
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
         self._has_asked = False  # for a turn, which is not over
-        keeps = delays.undo_tuples
+        # Where state stands behind state, a replay within the node would give it partial results.
+        keeps = 0 if self.network.has_chain else delays.undo_tuples
         self._history = UndoHistory(keeps) if keeps else None  # None: checkpoint/redo
         self._begins_without = begins.point.dropped
         if delays.drops and len(plan.inputs) > 1:
@@ -215,11 +210,7 @@ class DelayedUnit(HAUnit):
     def _hold_cut(self) -> None:
         history, network = self._history, self.network
         can_replay = history is not None and history.reaches(network.oldest_needed())
-        about = network.boundary_us, self.outputs.next_ids
-        if can_replay:
-            self._cut = HeldCut(None, *about, network.markers())
-        else:
-            self._cut = HeldCut(network.pages.hold(), *about)
+        self._cut = HeldCut(network, self.outputs.next_ids, is_copied=not can_replay)
         self.order.hold_cut()
 
     def _process(self, taken: Taken) -> list[Effect]:
@@ -302,6 +293,8 @@ class DelayedUnit(HAUnit):
             self.network = OperatorNetwork(self.plan, pages)
             self.replayed_tuples += self._history.replay(self.network, cut.markers)
         self.network.resume(cut.boundary_us)
+        if self.network.taking_part is not None and cut.taking_part is not None:
+            self.network.taking_part.take_over(cut.taking_part)
         self.order.go_back()
         self.outputs.go_back(cut.next_ids)
         self._reach.went_back()

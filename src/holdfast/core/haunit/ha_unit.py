@@ -84,10 +84,31 @@ class HAUnit:
             is_rebased=begins.is_rebased,
             has_own_time=self.network.has_own_time,
         )
-        self.replay = SilentReplay(begins.silent_to, self.order)
+        can_leave_out = self.order.can_stop and not begins.is_at_cut
+        left_out = begins.point.taking_part if can_leave_out else {}
+        self.replay = SilentReplay(begins.silent_to, self.order, left_out)
+        self.network.leave_out(self.replay.left_out)
+        self._begin_account(begins)
         self.witness: PassWitness | None = None
         self.passes = 0  # that have changed something
         self.input_tuples = 0  # processed, those in silence included
+
+    def _begin_account(self, begins: Beginning) -> None:
+        """Of operators that stand behind state: from where on they take part in a replay."""
+        account = self.network.taking_part
+        if account is None:
+            return
+        if begins.is_at_cut and begins.point.taking_part:
+            cuts = begins.point.taking_part
+            places = {name: self.order.place_of(cut) for name, cut in cuts.items()}
+            low = next(iter(places.values())).untaken_from  # The same of all.
+            account.begin_with(places, np.array(low, dtype=np.int64))
+        self._mark_place()
+
+    def _mark_place(self) -> None:
+        """The next pass begins where the last one has ended."""
+        if self.network.taking_part is not None:
+            self.network.taking_part.stand_at(self.order.place(self.network.boundary_us))
 
     def _order_of(self, begins: Beginning) -> InputOrder:
         """In which order it takes its input."""
@@ -139,6 +160,7 @@ class HAUnit:
         for spec, pieces, before_us in produced:
             effects += self.outputs.put_out(spec, pieces, before_us)
         self._promise(produced)
+        self._mark_place()
         return effects
 
     def promise(self) -> None:
@@ -151,17 +173,39 @@ class HAUnit:
 
     def end_silence_if_due(self) -> list[Effect]:
         """End the silent replay once everything before its cut has been processed."""
-        if not self.replay.has_come(self.network):
-            return []
-        cut = self.replay.cut
-        rest = self.order.rest_of(cut)
         effects: list[Effect] = []
-        if rest is not None:
-            effects += self._process(rest)
-        self.network.resume(cut.boundary_us)
+        while (joined_at := self.replay.joining(self.network)) is not None:
+            effects += self._finish_before(joined_at)
+            self.replay.join()
+            self.network.leave_out(self.replay.left_out)
+        if not self.replay.has_come(self.network):
+            return effects
+        cut = self.replay.cut
+        effects += self._finish_before(cut)
         self.inputs.has_before(cut.boundary_us)
         self.promise()
         return effects + self.replay.end()
+
+    def _finish_before(self, cut: RestartPoint) -> list[Effect]:
+        """All that comes before a cut has been processed, but perhaps not its boundary."""
+        rest = self.order.rest_of(cut)
+        effects = [] if rest is None else self._process(rest)
+        self.network.resume(cut.boundary_us)
+        self._mark_place()
+        return effects
+
+    def resume(self, cut: RestartPoint) -> None:
+        """The operators are over the state of this cut."""
+        self.network.resume(cut.boundary_us)
+        self._mark_place()
+        self.promise()
+
+    def pass_over(self) -> None:
+        """A silent replay begins: leave out windows that close in it."""
+        stop = self.order.stop
+        if self.replay.is_silent and stop is not None:
+            fed_us = stop.boundary_us if self.replay.left_out else None
+            self.network.pass_over(self.replay.cut.boundary_us, fed_us)
 
     def ask_to_wake(self, now_ms: int) -> list[Effect]:
         """The node begins, or a pass has run: set the timer for the first operator that wants one
@@ -240,7 +284,7 @@ class HAUnit:
         Raises:
             StreamRebased: It has put out some of that again, and not all.
         """
-        if not self.replay.is_silent and not self.outputs.is_behind:
+        if self.replay.is_over and not self.outputs.is_behind:
             return []
         skipped = self.order.skip_recorded()
         if self.outputs.tuples and skipped is None:  # Recorded passes gave the same ids.
@@ -248,7 +292,8 @@ class HAUnit:
         self.outputs.rebase()
         if skipped is not None and self.plan.loses_input:
             self._run_without_input(skipped)
-        if self.replay.is_silent:
+        if not self.replay.is_over:
+            self.network.leave_out(())
             return self.replay.end()
         return []
 
@@ -273,7 +318,7 @@ class HAUnit:
     def may_cut(self) -> bool:
         """Whether a replacement could start from the present cut: there is nothing to replay, and
         it is known how to number. Cost: O(streams)."""
-        return not self.replay.is_silent and self.outputs.are_placed
+        return self.replay.is_over and self.outputs.are_placed
 
     def cut(self, sequence: int, *, is_state_kept: bool = False) -> RestartPoint:
         """The present cut as a restart point.
@@ -293,11 +338,23 @@ class HAUnit:
             self.taken_before,
             self.network.boundary_us,
             self.outputs.next_ids,
+            taking_part=self._taking_part(),
             rebased=self.inputs.rebased,
             next_notes=self.inputs.arrivals.next_notes(needed_from, is_state_kept=is_state_kept),
             dropped=self.order.dropped(needed_from),
             horizon={} if self.ledger is None else self.ledger.horizon(self.taken_before),
         )
+
+    def _taking_part(self) -> dict[str, RestartPoint]:
+        """From where on operators behind state take part in a replay that makes this state."""
+        account = self.network.taking_part
+        if account is None:
+            return {}
+        low = self.network.oldest_needed()
+        needed_from = self.order.needed_from(low, is_state_kept=False)
+        return {
+            name: self.order.cut_at(place, needed_from) for name, place in account.places().items()
+        }
 
     def has_passed(self, point: RestartPoint) -> bool:
         """Whether the present cut is at or behind that of a point of another replica."""
@@ -306,7 +363,7 @@ class HAUnit:
     @property
     def has_ended(self) -> bool:
         """Whether all input has ended, and all of it has been acted on, and put out."""
-        is_at_end = self.network.boundary_us == END_US and not self.replay.is_silent
+        is_at_end = self.network.boundary_us == END_US and self.replay.is_over
         return is_at_end and self.inputs.arrivals.are_ended
 
     def timer_fired(self, name: str, now_ms: int) -> tuple[bool, list[Effect]]:

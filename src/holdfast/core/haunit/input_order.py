@@ -29,9 +29,11 @@ import pyarrow as pa
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.events import ReadPasses, TrimPasses
 from holdfast.core.haunit.passes import Passes, PassStart
+from holdfast.core.haunit.taking_part import InputCut
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.operators.base import Rows
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.core.model.dropped import Ranges
     from holdfast.core.model.tuples import TupleBatch
-    from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.sunion import Release
 
 _FOLLOW_MS = 5
@@ -101,7 +102,7 @@ class InputOrder(abc.ABC):
             return True
         # A recorded pass acts on the boundary of then; tuples that are sent again may bring a later
         # one with them, and be the last.
-        return self.stop is None and self._slowest_us() > progress.boundary_us
+        return self._within_stop(self._slowest_us()) > progress.boundary_us
 
     def _slowest_us(self) -> int:
         """What all streams have passed, as of the last pass."""
@@ -117,6 +118,11 @@ class InputOrder(abc.ABC):
         """
 
     # -- cuts -------------------------------------------------------------------------------
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether a cut means the same whenever it comes."""
+        return True
 
     def stop_at(self, cut: RestartPoint) -> None:
         """Do not go beyond a cut until `go_on`."""
@@ -134,6 +140,32 @@ class InputOrder(abc.ABC):
         """Raise `InvariantViolation` when something beyond the stop has been acted on."""
         if self.stop is not None and progress.boundary_us > self.stop.boundary_us:
             raise InvariantViolation(f"{progress.boundary_us} is acted on, beyond {self.stop}")
+
+    def place(self, boundary_us: int) -> InputCut:
+        """The present cut; `boundary_us` has been acted on. Cost: O(tuples held)."""
+        taken_before = self._arrivals.processed_before
+        return InputCut(taken_before, boundary_us, 0, taken_before)
+
+    def cut_at(self, place: InputCut, needed_from: dict[str, int]) -> RestartPoint:
+        """A place as it is stored, with the ids from which on a replay leads there."""
+        processed: dict[str, int] = {
+            spec.stream: before
+            for spec, before in zip(self._plan.inputs, place.taken_before, strict=True)
+        }
+        passes: dict[str, int] = {}
+        if self._plan.keeps_passes:
+            passes[self._plan.pass_stream] = place.passes_before
+        return RestartPoint(0, needed_from, processed, place.boundary_us, passes)
+
+    def place_of(self, cut: RestartPoint) -> InputCut:
+        """The inverse of `cut_at`; the ids of the cut stand for those that were not processed."""
+        streams = [spec.stream for spec in self._plan.inputs]
+        return InputCut(
+            tuple(cut.processed_before.get(stream, 0) for stream in streams),
+            cut.boundary_us,
+            cut.next_ids.get(self._plan.pass_stream, 0),
+            tuple(cut.needed_from.get(stream, 0) for stream in streams),
+        )
 
     @abc.abstractmethod
     def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
@@ -297,6 +329,13 @@ class TimeOrder(InputOrder):
         held = np.minimum(low, self._sunion.oldest_held())
         return super().needed_from(held, is_state_kept=is_state_kept)
 
+    def place(self, boundary_us: int) -> InputCut:
+        """See `InputOrder`; what is held has not been processed."""
+        place = super().place(boundary_us)
+        held = self._sunion.oldest_held().tolist()
+        untaken = zip(place.taken_before, held, strict=True)
+        return place._replace(untaken_from=tuple(min(each) for each in untaken))
+
     @property
     def held_tuples(self) -> int:
         """Tuples in SUnion."""
@@ -377,6 +416,15 @@ class ArrivalOrder(InputOrder):
         return ports
 
     # -- cuts -------------------------------------------------------------------------------
+
+    @property
+    def can_stop(self) -> bool:
+        """Where passes are logged: else nothing is as it was then."""
+        return self._plan.keeps_passes
+
+    def place(self, boundary_us: int) -> InputCut:
+        """See `InputOrder`; passes have numbers, if they are logged."""
+        return super().place(boundary_us)._replace(passes_before=self._passes.next_number)
 
     def stop_at(self, cut: RestartPoint) -> None:
         """Nothing: the passes before the cut are in the log, or none are run again."""

@@ -11,7 +11,8 @@ that lasts lies in pages: over the pages of a cut, a network is what it was at t
 
 In a *silent* pass nothing is put out. Then only those operators run that state depends on: what
 others would be given may never have been, such as results of windows whose first tuples are not
-replayed.
+replayed. For the same reason operators that stand behind state are left out at first (`leave_out`,
+taking_part.py).
 
 Invariants: what the network has acted on never moves back, nor do an operator's promises.
 
@@ -25,13 +26,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from holdfast.core.haunit.taking_part import TakingPart
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output
 from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.change_sample import ChangeSample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.core.haunit.plan import NodePlan, OperatorSpec, OutputSpec
     from holdfast.core.operators.base import Operator, Rows
@@ -66,6 +68,16 @@ class OperatorNetwork:
             operator.keeps_state or feeds_state
             for operator, feeds_state in zip(self._operators, self._feeds_state, strict=True)
         )
+        self.taking_part: TakingPart | None = None
+        """From where on operators behind state take part in a replay; None: all do at once, or
+        nothing is replayed, or what goes on now will be gone back behind."""
+        account = TakingPart(plan.operators, self._operators)
+        self._is_chained = account.chained
+        self.has_chain = account.has_chain
+        """Whether an operator with state stands behind another one."""
+        if account.has_chain and plan.is_rebuilt_by_replay:
+            self.taking_part = account
+        self._left_out: tuple[bool, ...] = ()  # per operator; empty: none is
         self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         pages.recovered()
         self.boundary_us = BEGINNING_US  # acted on; never moves back
@@ -120,9 +132,20 @@ class OperatorNetwork:
         ]
 
     def _taking_part(self, is_silent: bool, chosen: Sequence[bool] | None) -> Sequence[bool]:
-        if not is_silent:
-            return self._everybody
-        return self._holding if chosen is None else chosen
+        wanted: Sequence[bool] = self._everybody
+        if is_silent:
+            wanted = self._holding if chosen is None else chosen
+        if not self._left_out:
+            return wanted
+        return [is_run and not out for is_run, out in zip(wanted, self._left_out, strict=True)]
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """From now on these operators take no part, until others are named; they were given
+        nothing yet, and what others give them is partial.
+        """
+        without = set(names)
+        flags = tuple(spec.name in without for spec in self._plan.operators)
+        self._left_out = flags if any(flags) else ()
 
     def _run(
         self, arrived: list[Output], taking_part: Sequence[bool]
@@ -131,16 +154,22 @@ class OperatorNetwork:
         nothing = np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
         results: list[Output] = []
         promised: list[int] = []
-        for spec, operator, is_run in zip(
-            self._plan.operators, self._operators, taking_part, strict=True
+        account = self.taking_part
+        causes = None if account is None else account.causes()
+        for number, (spec, operator, is_run) in enumerate(
+            zip(self._plan.operators, self._operators, taking_part, strict=True)
         ):
             inputs: list[Rows | None] = []
             low = nothing
-            for kind, number in spec.inputs:
-                given = (arrived if kind == "port" else results)[number]
+            for kind, source in spec.inputs:
+                given = (arrived if kind == "port" else results)[source]
                 inputs.append(given.rows)
                 if given.low is not None:
                     low = np.minimum(low, given.low)
+            cause = None if causes is None else causes[number]
+            if account is not None and cause is not None and is_run:
+                low = cause
+                account.given(number, inputs, low)
             before_us = self._promised_to(spec, promised)
             results.append(operator.process(inputs, low, before_us) if is_run else NOTHING)
             promised.append(operator.promises_us(before_us))
@@ -150,14 +179,21 @@ class OperatorNetwork:
         """The pages are those of a cut, or have become it: this boundary has been acted on."""
         self.boundary_us = max(self.boundary_us, boundary_us)
 
-    def pass_over(self, closed_us: int) -> None:
+    def pass_over(self, closed_us: int, fed_us: int | None = None) -> None:
         """Leave out windows that had closed at this boundary, for a replay in silence.
 
-        Only of operators that feed no other one's state: that is made of their results.
+        Not of those that stand behind state: what they are promised may be older.
+
+        Args:
+            closed_us: Of operators that feed no other one's state.
+            fed_us: Of those that do: that state is made of what they give behind this boundary;
+                None: it is made of all that they give.
         """
-        for operator, feeds_state in zip(self._operators, self._feeds_state, strict=True):
-            if not feeds_state:
-                operator.pass_over(closed_us)
+        flags = zip(self._operators, self._feeds_state, self._is_chained, strict=True)
+        for operator, feeds_state, is_chained in flags:
+            over_us = fed_us if feeds_state else closed_us
+            if over_us is not None and not is_chained:
+                operator.pass_over(over_us)
 
     # -- promises ---------------------------------------------------------------------------
 
@@ -186,8 +222,11 @@ class OperatorNetwork:
     def oldest_needed(self) -> np.ndarray:
         """Per input stream the oldest tuple that the state goes back to, NO_ID: to none. int64."""
         low = np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
-        for operator in self._operators:
+        account = self.taking_part
+        for number, operator in enumerate(self._operators):
             needed = operator.oldest_needed()
+            if account is not None and needed is not None and account.chained[number]:
+                needed = account.oldest_needed(number)
             if needed is not None:
                 low = np.minimum(low, needed)
         return low

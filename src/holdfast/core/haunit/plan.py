@@ -364,6 +364,12 @@ class NodePlan:
         return self.is_protected and self.guarantee is not Guarantee.GAP
 
     @property
+    def is_rebuilt_by_replay(self) -> bool:
+        """Whether a replacement makes all of the state again from input, if no replica has it."""
+        has_checkpoints = self.checkpoints is not None or self.cuts is not None
+        return self.is_replayed and not has_checkpoints and self.footprints is None
+
+    @property
     def diverges(self) -> bool:
         """Whether the secondary makes other tuples than the primary. [HA Table 2: divergent]"""
         return self.standby is Standby.ACTIVE and self.guarantee is Guarantee.ROLLBACK

@@ -98,6 +98,9 @@ class RestartPoint:
             went without them. [DPC]
         horizon: Per input stream of a node that drops input: before this id tuples may have been
             processed as stable (haunit/drop_ledger.py), from there on none has been. [DPC]
+        taking_part: Per operator that stands behind state the cut from which on it takes part in a
+            replay (haunit/taking_part.py), with the ids at which that begins; those that are not
+            named take part from there on. [HA]
     """
 
     sequence: int = 0
@@ -119,6 +122,7 @@ class RestartPoint:
     predicted_us: int = 0
     dropped: dict[str, Ranges] = field(default_factory=dict)
     horizon: dict[str, int] = field(default_factory=dict)
+    taking_part: dict[str, RestartPoint] = field(default_factory=dict)
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -163,6 +167,9 @@ class RestartPoint:
             value["dropped"] = {name: [*map(list, each)] for name, each in self.dropped.items()}
         if self.horizon:
             value["horizon"] = self.horizon
+        if self.taking_part:
+            parts = self.taking_part.items()
+            value["taking_part"] = {name: cut.to_json() for name, cut in parts}
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -206,6 +213,7 @@ class RestartPoint:
             predicted_us,
             _dropped(value.get("dropped", {})),
             _ids(value.get("horizon", {})),
+            _cuts(value.get("taking_part", {})),
         )
 
 
@@ -224,6 +232,12 @@ def _list(value: object) -> list[dict[str, object]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("the older restart points are no list of objects")
     return value
+
+
+def _cuts(value: object) -> dict[str, RestartPoint]:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise ValueError("from where on operators take part is said by their names")
+    return {name: RestartPoint.from_json(cut) for name, cut in value.items()}
 
 
 def _clocks(value: object) -> tuple[int, ...]:

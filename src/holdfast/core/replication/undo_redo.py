@@ -10,7 +10,8 @@ Entering up_failure costs nothing then, and no page is there twice; a correction
 as the markers lie back. Whose state goes back to more input than the bound allows, copies it
 instead (checkpoint/redo): nothing is kept that could not be run again. After a pause it is tried
 anew, as the markers may move on. State that never closes has none that move: then each pause is
-twice as long as the one before, and keeping costs less and less.
+twice as long as the one before, and keeping costs less and less. A unit in which state stands
+behind state copies it always: results of the middle of input are partial.
 
 What is kept takes memory that passes would use again, still in the processor's cache. So markers
 are looked at whenever twice as much is kept as was needed the last time.

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from holdfast.api.operators import is_arbitrary
 from holdfast.api.steps import FromGenerator, Source
+from holdfast.api.windows import AnyWindow, CountWindow, SessionWindow
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
@@ -331,3 +332,12 @@ def first_rows(records: list[Record], tuples_max: int) -> list[Record]:
         kept.append(record[:room])
         room -= len(kept[-1])
     return kept
+
+
+def copies_in(windows: AnyWindow) -> int:
+    """In how many of these windows a tuple is at most."""
+    if isinstance(windows, SessionWindow):
+        return 1
+    if isinstance(windows, CountWindow):
+        return -(-windows.size // windows.advance)
+    return -(-windows.size_us // windows.slide_us)

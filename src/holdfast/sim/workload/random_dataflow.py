@@ -16,7 +16,6 @@ from holdfast.api.streams import Stream
 from holdfast.api.windows import (
     AnyWindow,
     CountWindow,
-    SessionWindow,
     counting,
     sessions,
     sliding,
@@ -33,6 +32,7 @@ from holdfast.sim.workload.base import (
     Recorded,
     Recording,
     Workload,
+    copies_in,
     first_rows,
     placed,
 )
@@ -57,15 +57,21 @@ _STRAYS_PERCENT: Final = 40
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
+_CHAIN: Final = "chain"
+_CHAINED: Final = (
+    *("aggregate", "aggregate", "aggregate", "filter", "select", "window_join", "join"),
+    *("sort", "resample_every"),
+)
 _BY_CLOCK: Final = ("clock", "timeout")
 _WITHIN: Final = "interval_join"
 ONLY: Final = (
     *("arbitrary", "branches", "diamond", "aggregate", "window_join", _WITHIN),
-    *_BY_CLOCK,
+    *(_CHAIN, *_BY_CLOCK),
 )
 """Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
 time, two ways from one stream that meet again, windows alone, joins within windows, joins within a
-span of time, or windows of the clock, or those with a timeout, and what merges their results.
+span of time, state behind state in one unit, or windows of the clock, or those with a timeout, and
+what merges their results.
 """
 _WITHIN_PERCENT: Final = 25
 """So many joins that would have no windows are of rows within a span of time."""
@@ -292,6 +298,7 @@ class _Builder:
         draw = self._draw
         one, other = self._stacked(draw.one_of(streams[-3:])), draw.one_of(streams)
         kind = self._only or draw.one_of(_KINDS)
+        kind = draw.one_of(_CHAINED) if kind == _CHAIN else kind
         made: _Typed | None
         if kind in ("arbitrary", *_BY_CLOCK):
             self._arbitrary(one, other)
@@ -308,15 +315,13 @@ class _Builder:
         return made
 
     def _stacked(self, one: _Typed) -> _Typed:
-        """Sometimes what comes next stands in the unit before it, so that both may keep state.
-
-        That is refused of most units that are replayed.
-        """
+        """Sometimes what comes next stands in the unit before it, so that both may keep state."""
         unit = one.stream.step.unit
         if unit in self._sources():
             return one
         protection = self._protection(unit)
         is_apt = protection.checkpoints is not None or protection.guarantee is Guarantee.GAP
+        is_apt = is_apt or self._only == _CHAIN
         if not self._draw.percent(_STACKED_PERCENT if is_apt else _STACKED_PERCENT // 4):
             return one
         return replace(one, stream=one.stream.unit(unit))
@@ -483,7 +488,7 @@ class _Builder:
         if is_running:
             made.sink(self._name("changes"))  # Its tuple times depend on the order: a leaf.
             return _Typed(one.stream, one.columns, one.rows_max)
-        return _Typed(made, columns, one.rows_max * _copies(windows))
+        return _Typed(made, columns, one.rows_max * copies_in(windows))
 
     def _distinct(self, one: _Typed) -> _Typed:
         """Of copies the first one, where it is known which that is."""
@@ -638,15 +643,6 @@ def _instances(stream: Stream, of: _Typed) -> int:
     """In how many instances the rows are behind an operator without state; zero: as before."""
     is_there = stream.step.unit == of.stream.step.unit
     return of.partitions if is_there else min(1, of.partitions)
-
-
-def _copies(windows: AnyWindow) -> int:
-    """In how many windows a tuple is at most."""
-    if isinstance(windows, SessionWindow):
-        return 1
-    if isinstance(windows, CountWindow):
-        return -(-windows.size // windows.advance)
-    return -(-windows.size_us // windows.slide_us)
 
 
 def _column(name: str) -> Meaning:

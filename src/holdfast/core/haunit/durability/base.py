@@ -125,12 +125,9 @@ class Durability:
 
     def adopt(self, begins: Beginning) -> None:
         """Take over what was restored; the unit has been brought up over its pages."""
-        stop = self.unit.order.stop
-        if stop is not None:
-            self.unit.network.pass_over(stop.boundary_us)
+        self.unit.pass_over()
         if begins.is_at_cut:
-            self.unit.network.resume(begins.point.boundary_us)
-            self.unit.promise()
+            self.unit.resume(begins.point)
 
     def start(self, now_ms: int) -> list[Effect]:
         """Set the timers of its own."""

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ def extent(query: Query) -> dict[str, Any]:
     [
         (tumbling("10 seconds"), 1, "folder"),
         (sliding("10 seconds", "2 seconds"), 2, "URL"),
-        (sessions("1 second"), 2, "chunks"),
+        (sessions("1 second"), 2, "folder"),
     ],
 )
 def test_killed_again_and_again_its_windows_hold_what_they_should(
@@ -71,11 +70,10 @@ def test_killed_again_and_again_its_windows_hold_what_they_should(
     tap = Tap(tmp_path / "tap", FEW)
     folder = tmp_path / "q"
     location = f"local://{folder}" if store == "URL" else str(folder)
-    chunks = hf.EmbeddedStore(copies=2, data_nodes=2) if store == "chunks" else None
     query = bids(tap, windows).start(
         spark,
         checkpointLocation=location,
-        protection=replace(OFTEN, store=chunks),
+        protection=OFTEN,
         parallelism=parallelism,
     )
     for kills in range(1, 4):
@@ -86,7 +84,7 @@ def test_killed_again_and_again_its_windows_hold_what_they_should(
     tap.open()
     assert query.awaitTermination(240)
     assert query.verify().is_identical
-    assert (folder / "footprints" / "counts[0]").is_dir() == (store != "chunks")
+    assert (folder / "footprints" / "counts[0]").is_dir()
 
 
 def counted(log: Log) -> Dataflow:

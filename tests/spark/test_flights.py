@@ -149,3 +149,6 @@ def test_a_unit_whose_node_is_being_replaced_has_corrected_nothing() -> None:
     assert len(watch.events) == 1
     take("stable", 7)
     assert "7 tentative rows" in watch.events[1][1]
+    take("up_failure", 0)
+    take("stable", 0)
+    assert watch.events[3][1] == "departures: corrected", "it has no sink"

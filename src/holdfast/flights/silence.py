@@ -141,7 +141,8 @@ def _by_day(rows: DataFrame, *also: str) -> DataFrame:
 
 def _change_of(unit: str, said: dict[str, Any]) -> str:
     if said["state"] == "stable":
-        return f"{unit}: corrected; {said['undoneRows']:,} tentative rows were taken back"
+        undone = said["undoneRows"]  # In the feeds of its sinks: a unit without one has none.
+        return f"{unit}: corrected" + (f"; {undone:,} tentative rows were undone" if undone else "")
     return (
         f"{unit}: goes on without {', '.join(said['missing']) or 'what is missing'}, as tentative"
     )

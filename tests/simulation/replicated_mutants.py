@@ -12,11 +12,13 @@ from holdfast.core.haunit.delayed_order import DelayedOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.haunit.outputs.tentative import TentativeOutputs
+from holdfast.core.haunit.reach import Reach
 from holdfast.core.model.notes import Undo
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.replication.consistency_manager import (
@@ -265,6 +267,33 @@ def _serve_an_old_run(original: Any) -> Any:
     return undo
 
 
+def _trim_behind_the_cut(original: Any) -> Any:
+    """What was processed as tentative is acknowledged as if it were not needed again."""
+
+    def process_tentative(self: DelayedUnit, boundary_us: int) -> tuple[int, list[Any]]:
+        done = original(self, boundary_us)
+        for stream in self.inputs.arrivals.streams:
+            stream.needed_from = stream.processed_before
+        return done  # type: ignore[no-any-return]  # the method itself
+
+    return process_tentative
+
+
+def _touch_by_ports(original: Any) -> Any:
+    """Operators between a stream and an output are not looked through."""
+
+    def touching(self: Reach, spec: Any) -> list[int]:
+        return original(self, spec) if spec.source[0] == "port" else []
+
+    return touching
+
+
+def _number_anew_what_is_out(original: Any) -> Any:
+    """What was put out as stable in up_failure comes once more, under other ids."""
+    del original
+    return lambda self, next_ids: None
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
@@ -309,4 +338,7 @@ REPLICATED_MUTANTS = {
     "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left, UNDO),
     "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many, UNDO),
     "serves an old run": _mutant(Suffix, "undo", _serve_an_old_run),
+    "trims behind the held cut": _mutant(DelayedUnit, "_process_tentative", _trim_behind_the_cut),
+    "touches by ports": _mutant(Reach, "touching", _touch_by_ports),
+    "numbers anew what is out": _mutant(HAOutput, "go_back", _number_anew_what_is_out),
 }

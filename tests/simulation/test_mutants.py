@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from chain_mutants import CHAIN_MUTANTS
 from checkpoint_mutants import CHECKPOINT_MUTANTS
+from files_mutants import FILES_MUTANTS
 from finding import first_found
 from footprint_mutants import FOOTPRINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
@@ -33,6 +34,7 @@ FOUND_AT = Path(__file__).with_name("found_at.json")
 RUN_S = 60
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
 SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS | CHAIN_MUTANTS
+SEPARATE |= FILES_MUTANTS
 ALL = SEPARATE | CHECKPOINT_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.api.operators import is_arbitrary
 from holdfast.api.steps import FromGenerator, Source
 from holdfast.api.windows import AnyWindow, CountWindow, SessionWindow
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
 from holdfast.planning.footprints import why_no_footprints
@@ -47,12 +47,14 @@ class Recorded(abc.ABC):
         delay_us: How far rows may be out of order.
         is_recorded: Whether records can be read whole.
         ahead_us: How far ahead of the stream, and the clock, rows still move time; None: at will.
+        says_behind: Whether files say of their records how old the rows behind them are.
     """
 
     schema: pa.Schema
     delay_us: int
     is_recorded: bool
     ahead_us: int | None = None
+    says_behind: bool = False
 
     @abc.abstractmethod
     def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
@@ -69,11 +71,15 @@ class Recorded(abc.ABC):
 
     def file(self, records: Sequence[Record], clock_us: int = BEGINNING_US) -> SimulatedFile:
         """A file of records, written at a time, and what its commit says of it."""
+        behind_us = [END_US if self.says_behind else BEGINNING_US]
+        for record in reversed(records[1:]):
+            behind_us.append(min(behind_us[-1], *(row.time_us for row in record)))
+        rows = tuple(self._batch(record) for record in records)
         if self.ahead_us is not None:
             maker = FileTimesMaker(self.ahead_us, clock_us)
             for record in records:
                 maker.add(np.array([row.time_us for row in record], dtype=np.int64))
-            return SimulatedFile(maker.made(), tuple(self._batch(record) for record in records))
+            return SimulatedFile(maker.made(), rows, tuple(reversed(behind_us)))
         newest = records[0][0].time_us
         disorder_us = 0
         for row in (row for record in records for row in record):
@@ -81,7 +87,7 @@ class Recorded(abc.ABC):
             disorder_us = max(disorder_us, newest - row.time_us)
         times_us = [row.time_us for record in records for row in record]
         times = FileTimes(len(times_us), min(times_us), newest, disorder_us)
-        return SimulatedFile(times, tuple(self._batch(record) for record in records))
+        return SimulatedFile(times, rows, tuple(reversed(behind_us)))
 
     def _batch(self, rows: Record) -> pa.RecordBatch:
         columns = [
@@ -188,6 +194,7 @@ class CommittedRecording(Recorded):
     partitions: int
     is_recorded: bool = False
     ahead_us: int | None = None
+    says_behind: bool = False
 
     def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
         """See the base."""

@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.ids import BEGINNING_US
+from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import RecordedCommit
 
 if TYPE_CHECKING:
-    from holdfast.sim.draw import Draw
     from holdfast.sim.workload.base import Record
     from holdfast.sim.workload.oracle import TimedRow
 
 _FILES_MAX: Final = 4
 _FURTHEST_US: Final = 1 << 31
+_STRAYS_PERCENT: Final = 40
+"""In so many logs clocks are wrong now and then, and a row far ahead does not move time."""
 
 
 class Strays:
@@ -46,6 +48,12 @@ class Strays:
             else row
             for row in rows
         ]
+
+
+def strays_of(name: str, number: int) -> Strays | None:
+    """The wrong clocks of a source, drawn apart; None: its clocks are right."""
+    draw = Draw(f"{name}/strays/{number}")
+    return Strays(draw) if draw.percent(_STRAYS_PERCENT) else None
 
 
 def committed(

@@ -36,9 +36,10 @@ from holdfast.sim.workload.base import (
     first_rows,
     placed,
 )
-from holdfast.sim.workload.commits import Strays, committed
+from holdfast.sim.workload.commits import committed, strays_of
 from holdfast.sim.workload.conserving import BEHIND_US, all_of, counted, values_of, window_behind
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
+from holdfast.sim.workload.files import FILES_PERCENT, files_drawn
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
 from holdfast.sim.workload.protections import Protections, random_limits, random_protection
 
@@ -52,8 +53,6 @@ _KINDS: Final = (
 )
 _LOGS_PERCENT: Final = 40
 """So many sources are ingest logs, whose partitions share what is late."""
-_STRAYS_PERCENT: Final = 40
-"""In so many logs clocks are wrong now and then, and a row far ahead does not move time."""
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
@@ -255,11 +254,13 @@ class _Builder:
             else record
             for record in self._records(draw, columns, count, disorder_us)
         )
-        stray = Draw(f"{self._name_of_all}/strays/{number}")
-        strays = Strays(stray) if stray.percent(_STRAYS_PERCENT) else None
+        strays = strays_of(self._name_of_all, number)
         ahead_us = None if strays is None else strays.ahead_us
-        commits = committed(draw, records, delay_us, SPAN_US, strays)
-        return CommittedRecording(schema, delay_us, commits, partitions, is_recorded, ahead_us)
+        made = CommittedRecording(schema, delay_us, (), partitions, is_recorded, ahead_us)
+        files = Draw(f"{self._name_of_all}/files/{number}")
+        if files.percent(FILES_PERCENT):
+            return files_drawn(files, made, records, SPAN_US, strays)
+        return replace(made, commits=committed(draw, records, delay_us, SPAN_US, strays))
 
     def _records(
         self, draw: Draw, columns: dict[str, str], count: int, disorder_us: int

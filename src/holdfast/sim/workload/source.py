@@ -23,10 +23,12 @@ class SimulatedFile:
     Attributes:
         times: What the commit says of it.
         records: Its rows, the time column last.
+        behind_us: Per record, no row of the file behind it is older, as far as the file says.
     """
 
     times: FileTimes
     records: tuple[pa.RecordBatch, ...]
+    behind_us: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class SimulatedReader:
         self._stream = CommittedStream(source.delay_us, from_id, source.ahead_us)
         self._met = 0  # of the arrivals
         self._share: deque[SimulatedFile] = deque()
-        self._records: deque[pa.RecordBatch] = deque()
+        self._records: deque[tuple[pa.RecordBatch, int]] = deque()
         self._held: TupleBatch | None = None  # the rest of a record that was cut
         self._boundary_us = BEGINNING_US
 
@@ -160,7 +162,7 @@ class SimulatedReader:
             return held
         while True:
             while self._records:
-                accepted = self._stream.accept(self._records.popleft())
+                accepted = self._stream.accept(*self._records.popleft())
                 if accepted is None:
                     continue
                 if self._source.is_in_records and not accepted.is_whole:
@@ -169,7 +171,7 @@ class SimulatedReader:
             if self._share:
                 file = self._share.popleft()
                 if self._stream.enter(file.times):
-                    self._records.extend(file.records)
+                    self._records.extend(zip(file.records, file.behind_us, strict=True))
             elif not self._meet(now_us):
                 return None
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from holdfast.core.queues.beginning import Account
+from holdfast.core.queues.file_discovery import FileDiscovery
 from holdfast.core.queues.recording import (
     Commit,
     Counted,
@@ -134,7 +136,37 @@ def _tell_before_it_is_put(original: Any) -> Any:
     return put
 
 
+def _list_files_by_name(_: Any) -> Any:
+    def next_files(self: FileDiscovery, listed: Any, most: int) -> Any:
+        new = [found.file for found in listed if found.file.path not in self._seen]
+        return sorted(new, key=lambda file: file.path)[:most]
+
+    return next_files
+
+
+def _forget_what_was_let_go(original: Any) -> Any:
+    """A beginning does not say which files it has passed."""
+
+    def next_after(self: Account, commit: Commit, late_rows: Any) -> Any:
+        return replace(original(self, commit, late_rows), known=())
+
+    return next_after
+
+
+def _forget_recorded_files(_: Any) -> Any:
+    return lambda self, commit: None
+
+
 RECORDING_MUTANTS = {
+    "lists files by name": RecordingMutant(
+        FileDiscovery, "next_files", _list_files_by_name, ("R-ORDER",)
+    ),
+    "forgets files that were recorded": RecordingMutant(
+        FileDiscovery, "recorded", _forget_recorded_files, ("R-ONCE",)
+    ),
+    "forgets files of removed commits": RecordingMutant(
+        Account, "next_after", _forget_what_was_let_go, ("R-ONCE",)
+    ),
     "appends what has a number": RecordingMutant(
         Recording, "__init__", _append_what_has_a_number, ("R-ONCE", "R-NAME", "R-END")
     ),

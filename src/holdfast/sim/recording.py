@@ -7,7 +7,8 @@ paused between any two steps, whose next life begins while the one before goes o
 log, which is exclusive, and after which a streaming query repeats the batch it had not finished.
 
 A run draws what is recorded: a bounded DataFrame, in every life once more; a streaming one, whose
-later lives read what has come since; batch writes side by side, one of which ends the log. Things
+later lives read what has come since; batch writes side by side, one of which ends the log; users'
+files that appear and vanish (`file_lives.py`). Things
 are removed that nobody may remove: the query's own checkpoints, or a commit. In one run of four,
 drivers whose lives overlap trim the log behind all readers (core/queues/beginning), and die between
 a mark and what it lets go. Then the faults end, and a last life has its time.
@@ -21,6 +22,7 @@ The invariants, by name:
     R-SAME  all readers take the same commits in the same order
     R-END   readers see the end of what has ended, and of nothing else
     R-NAME  nobody is refused without a reason
+    R-ORDER users' files come in order of modification and path, and none before it was there
     R-KEPT  a beginning says what the commits before it held, and no commit behind it is gone
 """
 
@@ -39,9 +41,10 @@ from holdfast.core.wire.beginnings import beginning_from, encode_beginning
 from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed
+from holdfast.sim.file_lives import UserFolder, files_life
 from holdfast.sim.scheduler import Scheduler
 
-KINDS: Final = ("bounded", "stream", "appends")
+KINDS: Final = ("bounded", "stream", "appends", "files")
 _FAULTS_END_US: Final = 3_000_000
 _LIMIT_US: Final = 9_000_000
 _STALE_US: Final = 500_000
@@ -151,7 +154,11 @@ class _Simulation:
 
     def __init__(self, seed: int, trace: Callable[[int, str], None] | None) -> None:
         self.scheduler = Scheduler(seed, trace)
-        self.kind = KINDS[self.draw("kind", 0, len(KINDS) - 1)]
+        self.kind = KINDS[self.draw("kind", 0, 2)]
+        self.folder = UserFolder(self)
+        if self.draw("users' files", 0, 3) == 0:
+            self.kind = "files"
+        self._files_max = (1, 2, 1_000)[self.draw("files at once", 0, 2)]
         self.events: Counter[str] = Counter()
         self.objects: dict[str, tuple[int, bytes]] = {}  # name: since when, content
         self.files: dict[str, tuple[int, ...]] = {}  # rows of each file
@@ -244,6 +251,10 @@ class _Simulation:
                 found_in = (n for n, (at_us, _) in self.objects.items() if at_us <= since_us)
                 return sorted(name for name in found_in if name.startswith(f"{folder}/"))
         raise AssertionError(operation)
+
+    def wait(self, us: int) -> _Part[None]:
+        """Let time pass."""
+        yield _Wait(us)
 
     # -- the machines ---------------------------------------------------------------------------
 
@@ -372,13 +383,21 @@ class _Simulation:
         if (yield from self.record(self.commit_of("batch", rows, ends=ends), None)):
             self.due.update(rows)
 
+    def _files_life(self) -> _Life:
+        """Users' files; a life that stood still for long may find its place removed."""
+        try:
+            yield from files_life(self, self._files_max)
+        except Refused as refused:
+            self.events[f"refused: {refused.refusal.value}"] += 1
+            self.refusals.append(refused.refusal)
+
     # -- trimming -------------------------------------------------------------------------------
 
     def trimming_life(self) -> _Life:
         """Let go of what all readers have taken, as shell/storage/ingest_trimming.py does."""
         while not self.is_calm:
             yield _Wait(self.draw("trim", 10_000, 400_000))
-            beginning = yield from self._beginning()
+            beginning = yield from self.beginning()
             listed = yield _List("commits")
             assert isinstance(listed, list)
             newest = max((_number(name) for name in listed), default=r.NO_COMMIT)
@@ -400,7 +419,7 @@ class _Simulation:
         """What all readers have behind them; a removed commit keeps them where they are."""
         return min(reading.first + len(reading.commits) for reading in self.readings)
 
-    def _beginning(self) -> _Part[Beginning]:
+    def beginning(self) -> _Part[Beginning]:
         marks = yield _List("begin")
         assert isinstance(marks, list)
         if not marks:
@@ -414,7 +433,7 @@ class _Simulation:
             self.begins = beginning.first_commit
             known = self.readings[0]
             before = known.commits[: self.begins - known.first]
-            self.let_go = [row for c in before for f in c.files for row in self.files[f.name]]
+            self.let_go = [row for c in before for f in c.files for row in self._rows_in(f)]
         if beginning.first_commit == self.begins and (
             beginning.shares[1][0].next_id != len(self.let_go)
         ):
@@ -426,7 +445,7 @@ class _Simulation:
     def reader_life(self, reading: _Reading) -> _Life:
         yield _Wait(self.draw("reader", 0, 1_000_000))
         if self.is_calm:
-            reading.first = (yield from self._beginning()).first_commit
+            reading.first = (yield from self.beginning()).first_commit
             reading.following = Following(reading.first)
         while not reading.following.ended:
             try:
@@ -444,6 +463,7 @@ class _Simulation:
 
     def check(self, reading: _Reading) -> None:
         """R-ONCE and R-SAME, after every commit that is taken."""
+        self._check_order(reading.commits[-1])
         rows = self.rows_of(reading)
         doubled = sorted(row for row, count in Counter(rows).items() if count > 1)
         if doubled or not set(rows) <= set(self.given):
@@ -459,8 +479,18 @@ class _Simulation:
                 if mine != theirs:
                     raise Violated("R-SAME", f"{mine} and {theirs}")
 
+    def _check_order(self, commit: Commit) -> None:
+        """R-ORDER, of users' files."""
+        said = [f.user.version.split(":") for f in commit.files if f.user is not None]
+        keys = [(int(v[0]), file.name) for v, file in zip(said, commit.files, strict=False)]
+        if keys != sorted(keys) or len(keys) > self._files_max:
+            raise Violated("R-ORDER", f"{keys}, at most {self._files_max}")
+
     def rows_of(self, reading: _Reading) -> list[int]:
-        return [row for c in reading.commits for f in c.files for row in self.files[f.name]]
+        return [row for c in reading.commits for f in c.files for row in self._rows_in(f)]
+
+    def _rows_in(self, file: IngestFile) -> tuple[int, ...]:
+        return self.files[file.name] if file.user is None else self.folder.rows[file.name]
 
     # -- the run --------------------------------------------------------------------------------
 
@@ -490,6 +520,10 @@ class _Simulation:
                 for at_us in range(0, _FAULTS_END_US, self.draw("pace", 50_000, 600_000)):
                     self.scheduler.after(at_us, lambda: self.given.append(len(self.given)))
                 self._live_again()
+            case "files":
+                for at_us in range(0, _FAULTS_END_US, self.draw("pace", 50_000, 600_000)):
+                    self.scheduler.after(at_us, self.folder.appear)
+                self._live_again()
             case _:
                 for number in range(self.draw("writers", 2, 6)):
                     ends = self.percent("ends", 25)
@@ -502,8 +536,13 @@ class _Simulation:
             self.scheduler.after(_UNDER_WAY_US, self._live_again)
             return
         number = len(self.recorders)
-        life = self.stream_life(number) if self.kind == "stream" else self.bounded_life()
-        self.recorders.append(self.start(f"life {number}", life))
+        self.recorders.append(self.start(f"life {number}", self._life(number)))
+
+    def _life(self, number: int) -> _Life:
+        """What a life of the driver does."""
+        if self.kind == "files":
+            return self._files_life()
+        return self.stream_life(number) if self.kind == "stream" else self.bounded_life()
 
     def _strike(self) -> None:
         """The newest life is killed or paused, and another begins; or something is removed."""
@@ -548,6 +587,8 @@ class _Simulation:
             self.scheduler.after(3_000_000, self._live_again)
 
     def _judge(self, readings: list[_Reading]) -> None:
+        if self.kind == "files":
+            self.due |= self.folder.staying()
         if not self._has_reason():
             raise Violated("R-NAME", f"refused: {self.refusals}")
         for reading in readings:

@@ -10,11 +10,16 @@ import pytest
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.core.checkpoint.eventual import ExtentSize, ExtentStatistics
-from holdfast.core.coordinator.reports import ConsistencyReported, NodeFigures
+from holdfast.core.coordinator.reports import (
+    ConsistencyReported,
+    NodeFigures,
+    StatisticsReported,
+)
 from holdfast.core.haunit.node_figures import NodeStatistics
-from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.core.wire.node_words import Task
 from holdfast.driver.draining import Draining, wait_until_drained
 from holdfast.driver.listeners import Listeners, QueryManager
 from holdfast.driver.progress import (
@@ -28,7 +33,7 @@ from holdfast.driver.progress import (
 )
 from holdfast.errors import OptionError
 from holdfast.planning.plan import Plan
-from holdfast.shell.spark.history import NodeReport
+from holdfast.shell.spark.history import History, NodeReport
 
 
 def node(name: str, inputs: list[tuple[str, str | None]], *, sink: str | None = None) -> Any:
@@ -227,6 +232,32 @@ def test_draining_follows_what_a_node_had_put_out_when_it_had_read_everything() 
     assert not draining.is_over(reports)
     counts.processed = {"edge": 95}
     assert draining.is_over(reports)
+
+
+def test_what_was_heard_of_a_node_is_of_one_moment_whatever_it_says_meanwhile() -> None:
+    """Draining looks at several parts of a report, in another thread than that which hears."""
+    task = Task("rows[0]|1|7|0", "rows[0]", 1, 7)
+    nodes = [SimpleNamespace(node=each.node, receivers=dict) for each in plan().nodes]
+    history = History(nodes)  # type: ignore[arg-type]
+    history.came_up(task, "here")
+    history.show(NodeId("rows[0]"), task.name)
+    for count in (10, 20):
+        before = history.reports[NodeId("rows[0]")]
+        said = (before.reports, dict(before.processed), before.figures)
+        history.note(
+            task.name,
+            StatisticsReported(
+                NodeId("rows[0]"),
+                Incarnation(1),
+                NodeFigures(NodeStatistics(pending_tuples=count)),
+                processed={"rows[0]": count},
+            ),
+        )
+        assert (before.reports, before.processed, before.figures) == said
+        newest = history.reports[NodeId("rows[0]")]
+        assert newest is history.of(task.name)
+        assert (newest.pid, newest.host, newest.processed) == (7, "here", {"rows[0]": count})
+    assert newest.reports == 2
 
 
 def test_a_node_that_was_replaced_says_twice_again_that_it_has_read_everything() -> None:

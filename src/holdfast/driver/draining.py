@@ -72,7 +72,7 @@ class Draining:
         self._committed = committed
         self._left = {node.node: node for node in plan.nodes}
         # Per source which report said it was read: of which life, and which one of that.
-        self._read: dict[str, tuple[tuple[int, int], int]] = {}
+        self._read: dict[str, tuple[tuple[str, int], int]] = {}
         self._wanted: dict[str, int] = {}  # per stream the id before which all is to be processed
 
     @property
@@ -114,7 +114,7 @@ class Draining:
                 continue
             if rows < (self._committed.get(stream) or 0):
                 continue
-            life = (id(report), report.pid)
+            life = (report.host, report.pid)
             first = self._read.get(stream)
             if first is None or first[0] != life:
                 self._read[stream] = (life, report.reports)

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.coordinator import events as c
@@ -40,7 +40,7 @@ _ASK_INTERVAL_S: Final = 0.1
 
 @dataclass(slots=True)
 class NodeReport:
-    """What the driver last heard of a node."""
+    """What the driver last heard of a node; who looks at one sees all of one moment."""
 
     pid: int = 0
     host: str = ""
@@ -56,24 +56,27 @@ class NodeReport:
     promises: dict[StreamId, SourcePromise] = field(default_factory=dict)  # of its sources
     reports: int = 0  # how often its task has said all this
 
-    def hear(self, said: StatisticsReported, now_ms: int) -> None:
+    def with_more(self, said: StatisticsReported, now_ms: int) -> NodeReport:
         """The node's task has said what it has done so far."""
-        self.figures = said.figures
-        self.latency = said.latency
-        self.latency_max_us = said.latency_max_us
-        self.late_rows = said.late_rows
-        self.refused = said.refused
-        self.processed = said.processed
-        self.next_ids = said.next_ids
-        self.source_rows = {str(stream): each.rows_read for stream, each in said.sources.items()}
-        self.promises = promises_of(said.sources, self.promises, now_ms)
-        self.reports += 1
+        return replace(
+            self,
+            figures=said.figures,
+            latency=said.latency,
+            latency_max_us=said.latency_max_us,
+            late_rows=said.late_rows,
+            refused=said.refused,
+            processed=said.processed,
+            next_ids=said.next_ids,
+            source_rows={str(stream): each.rows_read for stream, each in said.sources.items()},
+            promises=promises_of(said.sources, self.promises, now_ms),
+            reports=self.reports + 1,
+        )
 
 
 class History:
     """The reports of a query's nodes, its failures, recoveries, checkpoints, gaps and damages.
 
-    The coordinator's thread writes; other threads read copies.
+    The coordinator's thread writes; other threads read copies, and reports, which are replaced.
     """
 
     def __init__(self, plans: Iterable[NodePlan]) -> None:
@@ -135,9 +138,13 @@ class History:
         self.of(task).waits = alive.waits
 
     def _note_statistics(self, task: str, said: StatisticsReported) -> None:
-        report = self.of(task)
-        report.hear(said, time.monotonic_ns() // 1_000_000)
-        if self.reports[said.node] is report:
+        before = self._of_task.get(task)
+        if before is None:
+            return
+        report = before.with_more(said, time.monotonic_ns() // 1_000_000)
+        self._of_task[task] = report
+        if self.reports[said.node] is before:
+            self.reports[said.node] = report
             for caught_up in self._catch_up.heard(said.node, report.latency, time.monotonic()):
                 self._note_caught_up(caught_up)
 

@@ -1,4 +1,4 @@
-"""Deliberate bugs in recording: each must be found by its simulator within 300 seeds."""
+"""Deliberate bugs in recording: each must be found by its simulator within 400 seeds."""
 
 from __future__ import annotations
 

@@ -72,6 +72,7 @@ BY_ITS_NAME = {
     "stores before sinks are synced": {"I-ACK"},
     "trims what receivers have": {"I-TRIM"},
     "promotes before the journal": {"I-COORD"},
+    "forgets what earlier lives have read": {"I-PRECISE"},
 }
 """Invariants that must be the one found, where only they make sense."""
 

@@ -9,7 +9,7 @@ from recording_mutants import RECORDING_MUTANTS
 from holdfast.sim.recording import KINDS, simulate_recording
 
 SEEDS = 400
-MUTANT_SEEDS = 300
+MUTANT_SEEDS = 400
 
 
 def test_every_row_counts_once_under_all_faults() -> None:

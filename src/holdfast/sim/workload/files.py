@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.commits import Strays
     from holdfast.sim.workload.source import Arrival
 
-FILES_PERCENT: Final = 30
+FILES_PERCENT: Final = 12
 """So many of the logs name users' files."""
 _EMPTY_PERCENT: Final = 10
 _LATE_PERCENT: Final = 20

@@ -61,7 +61,6 @@ def _started(spark: SparkSession, folder: str) -> Query:
         rows.selectExpr("timestamp AS at", "value % 1000 AS key", "value"),
         time="at",
         name="rows",
-        trigger={"processingTime": "0 seconds"},
     )
     windows = stream.key_by("key").window(tumbling("10 seconds"))
     windows.aggregate("count(*) AS n", "sum(value) AS total", name="counts").sink("counts")

@@ -61,8 +61,8 @@ class Stream:
     def unit(self, name: str) -> Stream:
         """Put the operators that follow into the HA unit `name`.
 
-        What cannot work is refused at `start`: an operator with state behind another one in a unit
-        that is replayed, or a split by key behind other operators of the same unit.
+        What cannot work is refused at `start`, such as a split by key behind other operators of the
+        same unit. Operators with state may stand behind each other.
         """
         return replace(self, next_unit=require_name(name))
 

@@ -23,7 +23,7 @@ from holdfast_bench.reporter import Page, machine_of, table
 from holdfast_bench.spine import machine
 
 SIMULATED: Final = experiments.EXPERIMENTS
-ON_SPARK: Final = ("kills", "bytes", "handovers")
+ON_SPARK: Final = ("kills", "bytes", "intervals", "handovers")
 EXPERIMENTS: Final = (*SIMULATED, *ON_SPARK)
 APPROACHES: Final = tuple(experiments.APPROACHES)
 _NEAR: Final = 0.15
@@ -101,6 +101,8 @@ def _on_spark(size: Size, only: tuple[str, ...], say: Callable[[str], None]) -> 
             found["kills"] = spark_kills.measure(spark, size.kills, say)
         if "bytes" in only:
             found["bytes"] = spark_costs.measure_bytes(spark, size.rates, say)
+        if "intervals" in only:
+            found["intervals"] = spark_costs.measure_intervals(spark, say)
         if "handovers" in only:
             found["handovers"] = spark_costs.measure_handovers(spark, size.handovers, say)
     finally:
@@ -393,6 +395,7 @@ PAGE: Final = Page(
     {
         "kills": spark_kills.section,
         "bytes": spark_costs.bytes_section,
+        "intervals": spark_costs.intervals_section,
         "handovers": spark_costs.handover_section,
         "points": _simulated,
     },

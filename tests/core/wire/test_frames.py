@@ -26,6 +26,7 @@ from holdfast.core.model.ids import Incarnation, Run, StreamId
 from holdfast.core.model.notes import CheckpointClocks, CheckpointMarker, PlacedNote, Undo
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, TupleType
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire.delta_frames import decode_page_run
 from holdfast.core.wire.frames import CorruptFrame, decode, encode
 from holdfast.core.wire.messages import NodeMessage
 
@@ -123,14 +124,17 @@ def test_a_note_that_does_not_stand_among_the_tuples_of_its_frame_is_refused(
 def test_a_frame_of_another_version_is_refused_by_name() -> None:
     (frame,) = parts([*encode(AckReceived(*ENDS, 9, 3, 10), EPOCH)])
     other = frame[:2] + b"\x03" + frame[3:]
-    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 7")
+    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 8")
 
 
-def test_pages_come_back_as_they_were() -> None:
+@pytest.mark.parametrize("others", [(), (11, 12, 13, 14)])
+def test_pages_come_back_as_they_were(others: tuple[int, ...]) -> None:
+    """Few changed words are said by their places, more by a bit per word."""
     ids = np.array([[1, 0], [7, 300]], dtype=np.int64)
     changed = np.zeros((2, 61), dtype=np.bool_)
     changed[0, 60] = changed[1, 0] = changed[1, 7] = True
-    run = PageRun(5, ids, changed, np.array([-1, 2**62, 3], dtype=np.int64))
+    changed[1, list(others)] = True
+    run = PageRun(5, ids, changed, np.array([-1, 2**62, 3, *others], dtype=np.int64))
     frame = parts([*encode(PageRunReceived(*ENDS, run), EPOCH)])
     got = decode(frame, {}, EPOCH)
     assert isinstance(got, PageRunReceived)
@@ -138,9 +142,19 @@ def test_pages_come_back_as_they_were() -> None:
     assert np.array_equal(got.run.ids, ids)
     assert np.array_equal(got.run.changed, changed)
     assert np.array_equal(got.run.values, run.values)
+    assert len(frame[2]) == (16 if others else 12)
+    assert run.nbytes == sum(map(len, frame[1:]))
     for part, cut in ((1, 8), (2, 1), (3, 8), (3, 1)):
         torn = [*frame[:part], frame[part][:-cut], *frame[part + 1 :]]
         assert isinstance(decode(torn, {}, EPOCH), CorruptFrame)
+
+
+def test_places_of_changed_words_that_do_not_follow_one_another_are_refused() -> None:
+    ids, ones = np.zeros((1, 2), dtype=np.int64), np.ones(2, dtype=np.int64)
+    for places in ([3, 3], [4, 3], [3, 100]):
+        said = np.array(places, dtype=np.uint32).tobytes()
+        with pytest.raises(ValueError, match="do not follow one another"):
+            decode_page_run([ids.tobytes(), said, ones.tobytes()], 1, 1, 100)
 
 
 def delta() -> StateDelta:

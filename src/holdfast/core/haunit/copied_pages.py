@@ -7,7 +7,7 @@ since the last delta: pages are marked as a whole, but a counter that goes up ch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from holdfast.core.state.page_manager import PageManager, PageSetId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_PLACE_BYTES: Final = 4
+"""Of the place of a word among all words of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,18 @@ class PageRun:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes on a channel, its header aside."""
-        return int(self.ids.nbytes + (self.changed.size + 7) // 8 + self.values.nbytes)
+        said = places_bytes(self.changed.size, len(self.values))
+        return int(self.ids.nbytes + said + self.values.nbytes)
+
+
+def names_places(words: int, changed: int) -> bool:
+    """Whether the places of the changed words among all take fewer bytes than a bit per word."""
+    return _PLACE_BYTES * changed < (words + 7) // 8
+
+
+def places_bytes(words: int, changed: int) -> int:
+    """How many bytes it takes to say which of the words have changed."""
+    return _PLACE_BYTES * changed if names_places(words, changed) else (words + 7) // 8
 
 
 class CopiedPages:

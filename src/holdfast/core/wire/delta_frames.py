@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.haunit.copied_pages import PageRun
+from holdfast.core.haunit.copied_pages import PageRun, names_places, places_bytes
 from holdfast.core.haunit.state_delta import StateDelta
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType
@@ -22,20 +22,35 @@ BatchDecoder = Callable[[object, StreamId, int], pa.RecordBatch | None]
 
 
 def encode_page_run(run: PageRun) -> list[bytes]:
-    """Ids, a bit per word that says whether it has changed, and the words that have."""
-    return [run.ids.tobytes(), np.packbits(run.changed).tobytes(), run.values.tobytes()]
+    """Ids, which words have changed, and the words that have.
+
+    Few are said by their places among all words of the run, many by a bit per word, whichever
+    takes fewer bytes: so their number tells which it is.
+    """
+    if names_places(run.changed.size, len(run.values)):
+        said = np.flatnonzero(run.changed).astype(np.uint32).tobytes()
+    else:
+        said = np.packbits(run.changed).tobytes()
+    return [run.ids.tobytes(), said, run.values.tobytes()]
 
 
 def decode_page_run(parts: Sequence[object], sequence: int, pages: int, words: int) -> PageRun:
     """The inverse. Raises `ValueError` on anything else."""
     if len(parts) != 3 or pages < 1 or not 0 < words <= PAGE_WORDS_MAX:
         raise ValueError(f"{len(parts)} parts, {pages} pages of {words} words")
-    ids, bits, values = (memoryview(part) for part in parts)  # type: ignore[arg-type]
-    if len(bits) != (pages * words + 7) // 8:
-        raise ValueError(f"{len(bits)} bytes for the words of {pages} pages of {words}")
-    packed = np.frombuffer(bits, dtype=np.uint8)
-    changed = np.unpackbits(packed, count=pages * words).astype(np.bool_)
+    ids, said, values = (memoryview(part) for part in parts)  # type: ignore[arg-type]
     contents = np.frombuffer(values, dtype=np.int64)
+    if len(said) != places_bytes(pages * words, len(contents)):
+        raise ValueError(f"{len(said)} bytes for the words of {pages} pages of {words}")
+    if names_places(pages * words, len(contents)):
+        places = np.frombuffer(said, dtype=np.uint32).astype(np.int64)
+        if len(places) and (int(places[-1]) >= pages * words or bool((np.diff(places) < 1).any())):
+            raise ValueError("the places of changed words do not follow one another")
+        changed = np.zeros(pages * words, dtype=np.bool_)
+        changed[places] = True
+    else:
+        packed = np.frombuffer(said, dtype=np.uint8)
+        changed = np.unpackbits(packed, count=pages * words).astype(np.bool_)
     if np.count_nonzero(changed) != len(contents):
         raise ValueError(f"{len(contents)} words for {np.count_nonzero(changed)} that changed")
     placed = np.frombuffer(ids, dtype=np.int64).reshape(pages, 2)

@@ -24,7 +24,7 @@ from holdfast.core.wire.messages import NodeMessage
 __all__ = ["MAGIC", "UP_BYTES_MAX", "VERSION", "CorruptFrame", "FrameKind", "decode", "encode"]
 
 MAGIC: Final = 0x4648  # "HF", little endian
-VERSION: Final = 7
+VERSION: Final = 8
 # magic, version, kind, tuple type, flags, name length, epoch, sender, receiver
 _HEADER: Final = struct.Struct("<HBBBBHIII")
 _CHECKSUM: Final = struct.Struct("<Q")

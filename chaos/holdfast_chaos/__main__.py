@@ -1,4 +1,8 @@
-"""Real runs of replicated units, by seed: `python -m holdfast_chaos --seeds 0:100`."""
+"""Real runs by seed, of replicated units or of those that recover together.
+
+    python -m holdfast_chaos --seeds 0:100
+    python -m holdfast_chaos --protection together --seeds 0:100
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,38 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
-from holdfast_chaos.replicated_runs import execute_all, summary_of, told
+from holdfast_chaos import replicated_runs, together_runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _replicated(spark: SparkSession, seeds: range) -> dict[str, Any]:
+    outcomes = replicated_runs.execute_all(
+        spark, seeds, lambda outcome: print(replicated_runs.told(outcome), flush=True)
+    )
+    summary = replicated_runs.summary_of(outcomes)
+    return {**summary, "outcomes": [asdict(each) for each in outcomes]}
+
+
+def _together(spark: SparkSession, seeds: range) -> dict[str, Any]:
+    summary = together_runs.execute_all(
+        spark, seeds, lambda outcome: print(together_runs.told(outcome), flush=True)
+    )
+    return {**summary.to_json(), "outcomes": [each.to_json() for each in summary.outcomes]}
+
+
+_RUNS = {"replicated": _replicated, "together": _together}
 
 
 def main() -> int:
     """Run the seeds, say how each went; 1 if something was not as it must be."""
     parser = argparse.ArgumentParser(prog="python -m holdfast_chaos", description=__doc__)
-    parser.add_argument("--protection", choices=["replicated"], default="replicated")
+    parser.add_argument("--protection", choices=list(_RUNS), default="replicated")
     parser.add_argument("--seeds", default="0:10", help="from:to")
     parser.add_argument("--report", help="a JSON file for all outcomes; those in it are kept")
     given = parser.parse_args()
@@ -22,19 +49,19 @@ def main() -> int:
     spark = hf.session("holdfast-chaos")
     spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
     try:
-        outcomes = execute_all(
-            spark,
-            range(int(first), int(stop or int(first) + 1)),
-            lambda outcome: print(told(outcome), flush=True),
-        )
+        found = _RUNS[given.protection](spark, range(int(first), int(stop or int(first) + 1)))
     finally:
         spark.stop()
-    summary = summary_of(outcomes)
-    print(json.dumps(summary, indent=2))
+    print(json.dumps({**found, "outcomes": len(found["outcomes"])}, indent=2))
     if given.report:
-        with open(given.report, "w") as file:
-            json.dump({**summary, "outcomes": [asdict(each) for each in outcomes]}, file, indent=1)
-    return 1 if summary["violations"] else 0
+        _keep(Path(given.report), {"protection": given.protection, "seeds": given.seeds, **found})
+    return 1 if found["violations"] else 0
+
+
+def _keep(report: Path, found: dict[str, Any]) -> None:
+    """Write what was found behind what is there."""
+    former = json.loads(report.read_text()) if report.exists() else []
+    report.write_text(json.dumps([*former, found], indent=1))
 
 
 if __name__ == "__main__":

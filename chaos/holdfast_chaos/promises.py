@@ -48,6 +48,23 @@ PROTECTIONS: Final[dict[str, Protection]] = {
     ),
     "all go back": Uncoordinated(interval="200 milliseconds", rolls_back="all"),
 }
+_TOGETHER: Final[dict[str, Protection]] = {
+    "coordinated, all go back": Coordinated(interval="200 milliseconds", rolls_back="all"),
+    "induced within loops": CommunicationInduced(
+        interval="200 milliseconds", jitter="50 milliseconds"
+    ),
+    "bcs": CommunicationInduced(
+        interval="200 milliseconds", jitter="50 milliseconds", algorithm="bcs", scope="all"
+    ),
+    "lazy-fi": CommunicationInduced(
+        interval="200 milliseconds", jitter="50 milliseconds", algorithm="lazy-fi", scope="all"
+    ),
+}
+TOGETHER: Final = (
+    *("uncoordinated", "coordinated", "unaligned", "induced", "all go back"),
+    *_TOGETHER,
+)
+"""By which units that do not repeat recover together."""
 STANDBYS: Final = ("active standby", "passive standby")
 """They take two slots for each node."""
 CORRECTED: Final = ("replicated", SIDE_BY_SIDE)
@@ -55,6 +72,9 @@ CORRECTED: Final = ("replicated", SIDE_BY_SIDE)
 _WEAKER: Final = ("rollback", "amnesia")
 ARRIVAL: Final = "arrival"
 """A union in the order of arrival, an arbitrary unit: its rows are known, their order is not."""
+BY_ARRIVAL: Final = {f"{query} by arrival": query for query in ("q1", "q3", "q8", "q12")}
+"""Queries whose events of a kind come from two sources, merged as they come."""
+LOOP: Final = "loop"
 _ROW_BY_ROW: Final = ("q1", "q3", ARRIVAL)
 _ONLY: Final = {
     **dict.fromkeys(_WEAKER, _ROW_BY_ROW),
@@ -67,6 +87,11 @@ _ONLY: Final = {
 """For which queries a protection is drawn, where not for all."""
 _PERCENT: Final = 10
 """Of the queries that may have them have replicas of their units."""
+
+
+def protection_named(name: str) -> Protection:
+    """One of `PROTECTIONS` or `TOGETHER`."""
+    return {**PROTECTIONS, **_TOGETHER}[name]
 
 
 def draw_protection(seed: int, query: str) -> str:

@@ -28,11 +28,13 @@ from holdfast.shell.spark.launch import Cluster
 from holdfast.sim.draw import Draw
 from holdfast_chaos.promises import (
     ARRIVAL,
+    BY_ARRIVAL,
     CORRECTED,
-    PROTECTIONS,
+    LOOP,
     SIDE_BY_SIDE,
     STANDBYS,
     draw_protection,
+    protection_named,
     violations_of,
 )
 from holdfast_chaos.proxy import Proxy
@@ -53,10 +55,18 @@ KINDS: Final = {
     "cut": "a node, or the coordinator, cannot be connected to for a while",
     "hold": "all bytes to and from a node, or the coordinator, are held back for a while",
 }
-SOURCES: Final = {**NEXMARK, ARRIVAL: ("bid",)}
-"""The kinds of events that a query reads."""
+_DRAWN: Final = (*NEXMARK, ARRIVAL)
+SOURCES: Final = {
+    **NEXMARK,
+    ARRIVAL: ("bid",),
+    **{name: NEXMARK[query] * 2 for name, query in BY_ARRIVAL.items()},
+    LOOP: ("bid", "bid"),
+}
+"""The kind of events of each source that a query reads."""
 _RATE: Final = 10_000.0
 _SECONDS: Final = 2.5
+_OTHER_SEED: Final = 1 << 20
+"""Of the second source of a kind, beyond the first one's."""
 _STRUCK_SHARE: Final = 0.85
 """Of the input that may flow before all faults have struck, so that they meet a running query."""
 _ALLOWANCE_S: Final = 1.5
@@ -118,7 +128,18 @@ class RealOutcome:
 def draw_run(seed: int) -> RealRun:
     """The run of a seed: one to four faults, some right after another."""
     draw = Draw(f"{seed}/real")
-    query = draw.one_of(tuple(SOURCES))
+    query = draw.one_of(_DRAWN)
+    faults = draw_faults(draw)
+    emit = draw.one_of(("final", "changes")) if query == "q12" else "final"
+    protection = draw_protection(seed, query)
+    if protection in CORRECTED:
+        faults += _draw_silences(seed)
+    parallelism = draw.number(1, 1 if protection in (*STANDBYS, SIDE_BY_SIDE) else 2)
+    return RealRun(seed, query, emit, parallelism, tuple(faults), protection)
+
+
+def draw_faults(draw: Draw) -> list[RealFault]:
+    """One to four, some right after another."""
     faults: list[RealFault] = []
     at_s = 0.0
     for _ in range(draw.number(1, 4)):
@@ -129,12 +150,7 @@ def draw_run(seed: int) -> RealRun:
         faults.append(
             RealFault(kind, round(at_s, 3), draw.number(0, 1 << 30), draw.number(20, 1_200) / 1e3)
         )
-    emit = draw.one_of(("final", "changes")) if query == "q12" else "final"
-    protection = draw_protection(seed, query)
-    if protection in CORRECTED:
-        faults += _draw_silences(seed)
-    parallelism = draw.number(1, 1 if protection in (*STANDBYS, SIDE_BY_SIDE) else 2)
-    return RealRun(seed, query, emit, parallelism, tuple(faults), protection)
+    return faults
 
 
 def _draw_silences(seed: int) -> list[RealFault]:
@@ -151,22 +167,25 @@ def warm_up(spark: SparkSession) -> None:
     execute(spark, RealRun(0, "q12", "final", 2, ()))
 
 
-def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
-    """Run it and check it. Leaves nothing running and nothing stopped."""
+def execute(
+    spark: SparkSession, run: RealRun, before: Callable[[str, RealOutcome], int] | None = None
+) -> RealOutcome:
+    """Run it and check it. Leaves nothing running and nothing stopped.
+
+    Args:
+        spark: Runs it.
+        run: What.
+        before: Called with the run's folder: an earlier driver may have begun the query there. It
+            says when the first event comes, microseconds since the epoch.
+    """
     outcome = RealOutcome(run)
     proxy = Proxy()
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-real-") as folder, routed(proxy):
-            origin_us = now_us() + int(_ALLOWANCE_S * 1e6)
-            tap = Tap(os.path.join(folder, "tap"), int(_STRUCK_SHARE * _events(run)))
-            flow, location = _flow(run, origin_us, tap), os.path.join(folder, "location")
-            query = flow.start(
-                spark,
-                checkpointLocation=location,
-                protection=PROTECTIONS[run.protection],
-                parallelism=run.parallelism,
-                options=_OPTIONS,
-            )
+            origin_us = first_event_us() if before is None else before(folder, outcome)
+            tap = tap_of(run, folder)
+            flow, location = flow_of(run, origin_us, tap), location_in(folder)
+            query = start(spark, run, flow, location)
             try:
                 _strike_all(query, proxy, outcome, tap)
                 query.awaitTermination(_TIMEOUT_S)
@@ -180,6 +199,32 @@ def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
     finally:
         proxy.close()
     return outcome
+
+
+def first_event_us() -> int:
+    """When the first event of a run that begins now comes, microseconds since the epoch."""
+    return now_us() + int(_ALLOWANCE_S * 1e6)
+
+
+def tap_of(run: RealRun, folder: str) -> Tap:
+    """The tap of a run in its folder; what must flow before all has been struck may flow."""
+    return Tap(os.path.join(folder, "tap"), int(_STRUCK_SHARE * _events(run)))
+
+
+def location_in(folder: str) -> str:
+    """The checkpoint location of the run in a folder."""
+    return os.path.join(folder, "location")
+
+
+def start(spark: SparkSession, run: RealRun, flow: Dataflow, location: str) -> Query:
+    """Start it, or go on."""
+    return flow.start(
+        spark,
+        checkpointLocation=location,
+        protection=protection_named(run.protection),
+        parallelism=run.parallelism,
+        options=_OPTIONS,
+    )
 
 
 @contextlib.contextmanager
@@ -200,31 +245,61 @@ def _events(run: RealRun) -> int:
     return int(_RATE * _SECONDS / len(SOURCES[run.query]))
 
 
-def _flow(run: RealRun, origin_us: int, tap: Tap) -> Dataflow:
+def flow_of(run: RealRun, origin_us: int, tap: Tap) -> Dataflow:
+    """The dataflow of a run over its sources, as far as the tap lets them."""
     rate = _RATE / len(SOURCES[run.query])
 
-    def source(flow: Dataflow, kind: str) -> Stream:
+    def source(flow: Dataflow, kind: str, other: str = "") -> Stream:
         # Event time runs ahead of the clock, so that windows close while the run lasts.
         config = NexmarkConfig(
-            seed=run.seed + 1, events_per_second=500 if kind == "bid" else 30_000, hot_ratio=0.2
+            seed=run.seed + 1 + bool(other) * _OTHER_SEED,
+            events_per_second=500 if kind == "bid" else 30_000,
+            hot_ratio=0.2,
         )
         generator = NexmarkSource(kind, _events(run), config, rate, origin_us)
+        name = f"{kind}s{other}"
         return flow.source_generator(
-            tap.on(generator), name=f"{kind}s", unit=f"{kind}s", partitions=run.parallelism
+            tap.on(generator), name=name, unit=name, partitions=run.parallelism
         )
+
+    def both(flow: Dataflow, kind: str) -> Stream:
+        return source(flow, kind).union(source(flow, kind, "-2"), order="arrival")
 
     if run.query == ARRIVAL:
         return _united(source)
+    if run.query == LOOP:
+        return _in_a_circle(source)
+    if run.query in BY_ARRIVAL:
+        return build(BY_ARRIVAL[run.query], both, emit=run.emit)
     return build(run.query, source, emit=run.emit)
 
 
-def _united(source: Callable[[Dataflow, str], Stream]) -> Dataflow:
+def _united(source: Callable[..., Stream]) -> Dataflow:
     """Bids in two currencies, as they come."""
     flow = Dataflow(ARRIVAL)
     bids = source(flow, "bid")
     euros = bids.select("bidder", "date_time", "price * 0.908 AS price")
     pounds = bids.select("bidder", "date_time", "price * 0.999 AS price")
     euros.union(pounds, order="arrival").sink(ARRIVAL)
+    return flow
+
+
+def _in_a_circle(source: Callable[..., Stream]) -> Dataflow:
+    """From an auction to who bid on it, and to what else these people bid on, twice over."""
+    flow = Dataflow(LOOP)
+    links = source(flow, "bid").filter("price % 7 = 0")
+    links = links.select("auction % 20000 AS source", "bidder % 20000 AS target")
+    starts = source(flow, "bid", "-2").filter("price % 50 = 0")
+    reach = starts.select("auction % 20000 AS node", "0L AS hops").loop("reach")
+    found = links.join(
+        reach,
+        on=[("source", "node")],
+        select=["left.target AS node", "right.hops AS hops"],
+        name="found",
+    )
+    further = found.unit("further").filter("hops < 2").select("node", "hops + 1L AS hops")
+    reach.close(further)
+    further.sink(LOOP)
     return flow
 
 
@@ -371,15 +446,23 @@ class RealSummary:
         }
 
 
+def execute_seed(spark: SparkSession, seed: int) -> RealOutcome:
+    """The run of a seed."""
+    return execute(spark, draw_run(seed))
+
+
 def execute_all(
-    spark: SparkSession, seeds: Iterable[int], say: Callable[[RealOutcome], None]
+    spark: SparkSession,
+    seeds: Iterable[int],
+    say: Callable[[RealOutcome], None],
+    run_seed: Callable[[SparkSession, int], RealOutcome] = execute_seed,
 ) -> RealSummary:
     """Run the seeds one after the other."""
     summary = RealSummary()
     warm_up(spark)
     started_s = time.monotonic()
     for seed in seeds:
-        outcome = execute(spark, draw_run(seed))
+        outcome = run_seed(spark, seed)
         summary.outcomes.append(outcome)
         say(outcome)
     summary.real_s = time.monotonic() - started_s

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.core.checkpoint.scope import components
+from holdfast.core.haunit.plan import Cuts
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.repeating import Reading, UnitNature, repeating
 from holdfast.errors import DataflowError
@@ -19,7 +20,7 @@ from holdfast.errors import DataflowError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.haunit.plan import Cuts, NodePlan, UnitProtection
+    from holdfast.core.haunit.plan import NodePlan, UnitProtection
     from holdfast.core.model.ids import NodeId
 
 
@@ -57,7 +58,7 @@ def with_regions(
     regions = _connected(members, reads, cuts)
     _refuse_settings(regions, reads, protection)
     placed = tuple(_placed(plan, regions, unit_of, protection) for plan in nodes)
-    return _with_scopes(placed, protection)
+    return _with_scopes(_with_empty_channels(placed), protection)
 
 
 def _senders(unit: str, nodes: tuple[NodePlan, ...], unit_of: dict[NodeId, str]) -> tuple[str, ...]:
@@ -186,6 +187,31 @@ def _placed(
             )
             for spec in plan.outputs
         ),
+    )
+
+
+def _with_empty_channels(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+    """The same plans; those that cut in aligned rounds know which channels are empty then.
+
+    A receiver that merges by time may still hold tuples from before the marker, which no checkpoint
+    has but their sender's. [CheckMate §III-A]
+    """
+    waits = {plan.node for plan in nodes if plan.merges_by_time}
+    return tuple(
+        replace(
+            plan,
+            outputs=tuple(
+                replace(
+                    spec,
+                    is_empty_at_cuts=not (spec.is_gated or spec.is_feedback)
+                    and waits.isdisjoint(spec.receivers),
+                )
+                for spec in plan.outputs
+            ),
+        )
+        if plan.cuts is Cuts.ALIGNED
+        else plan
+        for plan in nodes
     )
 
 

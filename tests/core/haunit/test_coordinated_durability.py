@@ -174,3 +174,15 @@ def test_unaligned_what_follows_a_marker_waits_while_the_last_checkpoint_is_writ
     assert [p.round for p in _prepared(made)] == [6]
     running.run()
     assert running.taken[A] == 2
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_an_aligned_round_stores_no_tuple_of_a_stream_on_which_none_is_on_its_way(is_empty):
+    outputs = (replace(PLAN.outputs[0], is_empty_at_cuts=is_empty), PLAN.outputs[1])
+    running = _Running(replace(PLAN, outputs=outputs))
+    running.come(A, 0, 2, marker=5)
+    made = running.come(B, 0, 1, marker=5)
+    (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+    assert {tuples.stream for tuples in prepared.outputs} == ({OUT} if is_empty else {DOWN, OUT})
+    assert prepared.point.held_from == {DOWN: 3 if is_empty else 0, OUT: 0}
+    assert prepared.point.next_ids == {DOWN: 3, OUT: 3}

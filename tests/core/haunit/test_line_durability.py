@@ -9,8 +9,10 @@ from region_nodes import ONE, SCHEMA, Running, batch, stored
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit import events
-from holdfast.core.haunit.durability.lines import LinePoints
+from holdfast.core.haunit.durability.lines import EARLY_MS, LinePoints
+from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
+    Assignment,
     CheckpointPlan,
     Cuts,
     InputSpec,
@@ -19,7 +21,7 @@ from holdfast.core.haunit.plan import (
     OutputSpec,
 )
 from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
-from holdfast.core.machine import TimerFired
+from holdfast.core.machine import SetTimer, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.guarantee import RolledBack
@@ -131,3 +133,31 @@ def test_a_queue_forgets_what_a_sender_that_goes_back_had_sent():
     assert queue.receive(replace(batch(3, 9), boundary_us=9))
     with pytest.raises(LocalProtocolError, match="handed on"):
         queue.drop_from(1, 3)
+
+
+def _periods(running, count):
+    """Of so many checkpoints, one after the other."""
+    timers = [running.step(TimerFired("checkpoint"))[0] for _ in range(count)]
+    return [timer.at_ms for timer in timers]
+
+
+def test_a_survivor_cuts_when_it_goes_on_and_often_until_periods_are_as_usual():
+    running = _Running()
+    running.process(0, 1, 2)
+    running.step(HaltTold(1))
+    made = running.step(GoOnTold(1, {}))
+    (timer,) = [e for e in made if isinstance(e, SetTimer) and e.name == "checkpoint"]
+    assert timer.at_ms == EARLY_MS
+    (point,) = [e.point for e in made if isinstance(e, events.StoreRestartPoint)]
+    assert point.processed_before == {A: 2}
+    assert _periods(running, 7) == [40, 80, 160, 320, 640, 1_000, 1_000]
+
+
+def test_a_replacement_cuts_often_at_first_and_a_first_incarnation_does_not():
+    begun = {}
+    for incarnation in (ONE, TWO):
+        node = Node(PLAN, Assignment(1, incarnation, None, {OUT: 0}), 0)
+        begun[incarnation] = [
+            e.at_ms for e in node.start(0) if isinstance(e, SetTimer) and e.name == "checkpoint"
+        ]
+    assert begun == {ONE: [1_000], TWO: [EARLY_MS]}

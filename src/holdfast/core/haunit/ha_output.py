@@ -104,7 +104,7 @@ class HAOutput:
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
         self._places = OutputPlaces(self._edges, self._sinks)
-        self.kept = KeptOutput(self._edges)
+        self.kept = KeptOutput(self._edges, plan.streams_empty_at_cuts())
         self.receivers = Receivers(self._edges)
         self.tentative = TentativeOutputs(self._feeds, self._edges)
         for stream, batches in (restored or {}).items():

@@ -107,6 +107,8 @@ class OutputSpec:
             None: it is none.
         is_gated: Whether what a recovery could change must not leave: it goes to a sink, or out of
             the region of nodes that recover together.
+        is_empty_at_cuts: Whether its receivers cut where the node's marker stands, and hold nothing
+            from before it: then no tuple is on its way at a cut.
         is_looped: Whether it goes to other nodes of the same loop.
         is_feedback: Whether it goes back to where the loop begins; it never stops the node then.
         replica: To which replica of each receiver it goes; those to the others follow.
@@ -124,6 +126,7 @@ class OutputSpec:
     has_windows_behind: bool = True
     feed_of: StreamId | None = None
     is_gated: bool = False
+    is_empty_at_cuts: bool = False
     is_looped: bool = False
     is_feedback: bool = False
     replica: int = 0
@@ -418,6 +421,11 @@ class NodePlan:
         return StreamId(f"{self.node}~")
 
     @property
+    def merges_by_time(self) -> bool:
+        """Whether tuples may wait in it for the time of another input stream."""
+        return len(self.inputs) > 1 and not self.merges_by_arrival
+
+    @property
     def is_in_loop(self) -> bool:
         """Whether what it puts out may come back to it."""
         return any(spec.is_looped for spec in self.inputs)
@@ -455,6 +463,10 @@ class NodePlan:
         if not self.region:
             return ()
         return tuple(s for spec in self.outputs if not spec.is_gated for s in spec.streams)
+
+    def streams_empty_at_cuts(self) -> tuple[StreamId, ...]:
+        """The output streams on which nothing is on its way when the node cuts."""
+        return tuple(s for spec in self.outputs if spec.is_empty_at_cuts for s in spec.streams)
 
     def edge_streams(self) -> tuple[StreamId, ...]:
         """The output streams to other nodes."""

@@ -123,7 +123,8 @@ class Coordinated(Ruled):
             within = self.unit.plan.changing_streams()
             self.unit.outputs.put_note(marker, within, replaces=True)
         self._writing = self._rule.round()
-        return replace(point, round=self._rule.round())
+        empty = {s: point.next_ids[s] for s in self.unit.plan.streams_empty_at_cuts()}
+        return replace(point, round=self._rule.round(), held_from=point.held_from | empty)
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
         """Ask for a round, unless one is under way."""

@@ -95,6 +95,10 @@ class Induced(Ruled):
             return effects
         return []
 
+    def _resumed(self, now_ms: int) -> list[Effect]:
+        """See `Lines`; what forces a cut may have been dropped, and holds nothing back then."""
+        return [*super()._resumed(now_ms), *self._heed(now_ms)]
+
     def _heed(self, now_ms: int) -> list[Effect]:
         """Cut if that is due, and take in what has been said; what forces a cut waits for it."""
         effects: list[Effect] = []

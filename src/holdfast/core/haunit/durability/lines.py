@@ -18,13 +18,18 @@ its operators have no state: the line can pass only what has a point. Three thin
                       HALTED --roll back--> the end of this incarnation
 
 Where it stands is said again until it is told what to do; words can be lost.
+
+After a recovery, results wait for a line behind it. Survivors cut when they go on: the line comes to
+the replacement's point then. Its next results need cuts of all members once more, first its own and
+then those of its senders. So each of them begins with short periods, and doubles them until they are
+as long as usual: the longer results have waited, the less it matters by how much longer they wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -46,6 +51,12 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.model.ids import Incarnation, NodeId
     from holdfast.core.recovery.restart_point import RestartPoint
+
+
+EARLY_MS: Final = 20
+"""The first period between checkpoints after a recovery, at least."""
+EARLY_PART: Final = 128
+"""So small a part of the usual one it is otherwise."""
 
 
 class LinePoints(RestartPoints):
@@ -83,6 +94,8 @@ class Lines(Checkpointed):
         self._went_on = 0  # the last attempt that it went on after
         self._learned: dict[NodeId, PeerIncarnationLearned] = {}  # while it is halted
         self._cuts = 0
+        # The next period, where it is shorter than usual: this incarnation replaces another one.
+        self._early_ms = self._first_period_ms() if begins.incarnation > 1 else None
 
     # -- cuts -------------------------------------------------------------------------------
 
@@ -94,8 +107,15 @@ class Lines(Checkpointed):
         """Nodes do not cut at once: each period is longer by another part of the jitter."""
         self._cuts += 1
         chance = int(stable_hash([pa.array([f"{self.unit.plan.node} {self._cuts}"])])[0])
-        jitter_ms = chance % (self._checkpoints.jitter_ms + 1)
-        return [SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms + jitter_ms)]
+        period_ms = self._checkpoints.interval_ms + chance % (self._checkpoints.jitter_ms + 1)
+        if self._early_ms is not None and self._early_ms < period_ms:
+            period_ms, self._early_ms = self._early_ms, 2 * self._early_ms
+        else:
+            self._early_ms = None
+        return [SetTimer("checkpoint", now_ms + period_ms)]
+
+    def _first_period_ms(self) -> int:
+        return max(EARLY_MS, self._checkpoints.interval_ms // EARLY_PART)
 
     def on_checkpoint_timer(self, now_ms: int) -> list[Effect]:
         """Take a checkpoint, unless the last one is still being written."""
@@ -188,6 +208,9 @@ class Lines(Checkpointed):
         """Drop what members that go back will send otherwise, and go on."""
         if told.attempt != self._halted:
             return []
+        return [*self._go_on(told, now_ms), *self._resumed(now_ms)]
+
+    def _go_on(self, told: GoOnTold, now_ms: int) -> list[Effect]:
         self._halted, self._went_on = None, told.attempt
         inputs, acted_us = self.unit.inputs, self.unit.network.boundary_us
         for stream, resumed in told.resumed.items():
@@ -198,6 +221,11 @@ class Lines(Checkpointed):
             effects += inputs.learn(each.node, each.incarnation, now_ms)
             self.unit.outputs.receivers.learn(each.node, each.incarnation, each.secondary)
         return effects + inputs.read_sources(now_ms)
+
+    def _resumed(self, now_ms: int) -> list[Effect]:
+        """It goes on after a halt, and what is void has been dropped."""
+        self._early_ms = self._first_period_ms()
+        return [*self._set_timer(now_ms), *self._cut_if_due(now_ms)]
 
     def on_roll_back_told(self, told: RollBackTold, now_ms: int) -> list[Effect]:
         """Its replacement goes on from an earlier point. Raises `RolledBack`."""

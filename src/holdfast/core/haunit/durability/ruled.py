@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.events import CheckpointFailed, CheckpointWritten
-from holdfast.core.haunit.told import GoOnTold
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import CheckpointId
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.haunit.told import GoOnTold
     from holdfast.core.model.notes import StreamNote
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -43,10 +43,6 @@ class Ruled(Lines, abc.ABC):
     def _heed(self, now_ms: int) -> list[Effect]:
         """Cut if that is due; a checkpoint may have been written or given up."""
         return []
-
-    def _resumed(self, now_ms: int) -> list[Effect]:
-        """The node goes on after a halt."""
-        return self._heed(now_ms)
 
     def _forget(self, stream: InputStream, from_id: int) -> None:
         """What arrived of an input from this id on will come otherwise."""
@@ -81,21 +77,17 @@ class Ruled(Lines, abc.ABC):
         """See `Lines`; a checkpoint may have been given up."""
         return [*super().acknowledging(now_ms, is_due=is_due), *self._heed(now_ms)]
 
-    def on_go_on_told(self, told: GoOnTold, now_ms: int) -> list[Effect]:
+    def _go_on(self, told: GoOnTold, now_ms: int) -> list[Effect]:
         """See `Lines`; notes that will come otherwise are forgotten."""
-        was_halted = self._halted
-        effects = super().on_go_on_told(told, now_ms)
-        if was_halted is None or self._halted is not None:
-            return effects
+        effects = super()._go_on(told, now_ms)
         for stream in self.unit.inputs.all():
             resumed = told.resumed.get(stream.spec.stream)
             if resumed is not None:
                 self._forget(stream, resumed.next_id)
-        return effects + self._resumed(now_ms)
+        return effects
 
     HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Lines.HANDLERS,
         CheckpointWritten: on_checkpoint_written,
         CheckpointFailed: on_checkpoint_failed,
-        GoOnTold: on_go_on_told,
     }

@@ -2,7 +2,8 @@
 
 Of tuples, what receivers may still need; both take them difference by difference. When a stream is
 numbered anew its ids are those of other tuples, and both take everything once more. Notes that
-stand there are few, and are taken whole each time.
+stand there are few, and are taken whole each time. Where rounds leave nothing on its way, a
+checkpoint takes no tuples.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 class KeptOutput:
     """A view of the edges of one incarnation. It has no state of its own."""
 
-    def __init__(self, edges: dict[StreamId, OutputEdge]) -> None:
-        """Look at these, in the order of the plan."""
+    def __init__(
+        self, edges: dict[StreamId, OutputEdge], empty_at_cuts: tuple[StreamId, ...] = ()
+    ) -> None:
+        """Look at these, in the order of the plan; checkpoints need nothing of some."""
         self._edges = edges
+        self._empty_at_cuts = empty_at_cuts
         self.gate: LineGate | None = None  # what it keeps from sinks is kept, too
 
     @property
@@ -54,6 +58,8 @@ class KeptOutput:
         stored_before = {segment.stream: segment.to_id for segment in kept}
         wanted: list[OutputTuples] = []
         for stream, edge in self._edges.items():
+            if stream in self._empty_at_cuts:
+                continue
             queue = edge.queue
             from_id = stored_before.get(stream, queue.trimmed_before)
             if from_id < queue.next_id:
@@ -66,6 +72,8 @@ class KeptOutput:
     def _gone_before(self, stream: StreamId) -> int:
         """What comes before this id is kept no more."""
         edge = self._edges.get(stream)
+        if stream in self._empty_at_cuts:
+            return NO_ID
         if edge is not None:
             return edge.queue.trimmed_before
         return NO_ID if self.gate is None else self.gate.sinks[stream].held_from

@@ -99,8 +99,9 @@ class Option:
     Attributes:
         approach: Name of its protection.
         guarantee: What it would give.
-        recovery_ms: From a failure until the state is there again, detection included.
-        parts_ms: Of it: detection, restart, redirect, load and replay.
+        recovery_ms: From a failure until the state is there again, detection included; of units
+            that recover together until new results leave.
+        parts_ms: Of it: detection, restart, redirect, load, replay, and until the line has passed.
         replayed_tuples: Processed again for that.
         lost_tuples: Whose effects would be missing.
         delay_ms: Added to a result's latency while nothing fails.
@@ -443,6 +444,8 @@ def _together(
     if unit.protection in (kind.value for kind in _WITH_OTHERS):
         interval_ms = around.checkpoint_interval_ms
     jitter_ms = 0.0 if approach is Approach.COORDINATED else TOGETHER_JITTER_MS
+    if approach.value == unit.protection:
+        jitter_ms = unit.jitter_ms
     return replace(
         around, checkpoint_interval_ms=interval_ms, is_aligned=is_aligned, jitter_ms=jitter_ms
     )
@@ -473,6 +476,7 @@ def _option(found: Prediction, unit: UnitMeasurement) -> Option:
             "redirect": round(failure.redirect_ms, 1),
             "load": round(failure.load_ms, 1),
             "replay": round(failure.replay_ms, 1),
+            "line": round(failure.line_ms, 1),
         },
         replayed_tuples=round(failure.replayed_tuples),
         lost_tuples=round(failure.lost_tuples),

@@ -61,6 +61,7 @@ class UnitMeasurement:
         state_tuples: Input tuples that the state goes back to, on average.
         replay_tuples: Input tuples that the newest restart point goes back to, on average.
         delta_interval_ms: Period of what a passive secondary is, or would be, sent.
+        jitter_ms: By so much longer the period of its checkpoints is at most.
         together: How it recovers with others under checkpoints taken with others.
     """
 
@@ -85,6 +86,7 @@ class UnitMeasurement:
     state_tuples: float
     replay_tuples: float
     delta_interval_ms: float = 50.0
+    jitter_ms: float = 0.0
     together: Together = field(default_factory=Together)
 
 
@@ -268,6 +270,7 @@ def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> 
         state_tuples=found.mean_state_tuples,
         replay_tuples=found.mean_replay_tuples,
         delta_interval_ms=busiest.delta_interval_ms,
+        jitter_ms=0.0 if busiest.checkpoints is None else busiest.checkpoints.jitter_ms,
     )
 
 

@@ -9,7 +9,7 @@ from region_nodes import ONE, SCHEMA, Running, batch, stored
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit import events
-from holdfast.core.haunit.durability.lines import EARLY_MS, LinePoints
+from holdfast.core.haunit.durability.lines import LinePoints
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
     Assignment,
@@ -24,6 +24,7 @@ from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, Rol
 from holdfast.core.machine import SetTimer, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
+from holdfast.core.recovery.first_periods import EARLY_MS
 from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.core.recovery.restart_point import RestartPoint
 

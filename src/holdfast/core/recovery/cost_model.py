@@ -39,6 +39,9 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from holdfast.core.recovery.first_periods import EARLY_MS, EARLY_PART
+from holdfast.core.recovery.forced_checkpoints import forced_per_basic
+
 Guarantee = Literal["precise", "rollback", "gap"]
 
 _ACK_LEVELS: Final = 2
@@ -203,6 +206,8 @@ class CostOfFailure:
         redirect_ms: From there until the first tuple is there [K], or the secondary's output.
         load_ms: From there until a checkpoint is loaded.
         replay_ms: From there until the state before the failure is reached.
+        line_ms: From there until the first new result leaves: of units that recover together, when
+            a line lies behind the recovery.
         replayed_tuples: Input tuples processed for that [Q].
         redundant_tuples: Output tuples that come again [Δ]; with precise recovery nobody sees them.
         lost_tuples: Input tuples whose effects are lost [Δ of amnesia].
@@ -213,6 +218,7 @@ class CostOfFailure:
     redirect_ms: float = 0.0
     load_ms: float = 0.0
     replay_ms: float = 0.0
+    line_ms: float = 0.0
     replayed_tuples: float = 0.0
     redundant_tuples: float = 0.0
     lost_tuples: float = 0.0
@@ -220,7 +226,8 @@ class CostOfFailure:
     @property
     def recovery_ms(self) -> float:
         """From the detection on: the paper's recovery time."""
-        return self.restart_ms + self.redirect_ms + self.load_ms + self.replay_ms
+        until_there_ms = self.restart_ms + self.redirect_ms + self.load_ms + self.replay_ms
+        return until_there_ms + self.line_ms
 
     @property
     def outage_ms(self) -> float:
@@ -495,8 +502,9 @@ def coordinated(
     passes through all units first.
     """
     hops = unit.together.depth if around.is_aligned else 1
-    lag_ms = around.checkpoint_interval_ms / 2 + hops * around.network_delay_ms
-    return _with_others(guarantee, unit, around, variant, lag_ms)
+    round_ms = hops * around.network_delay_ms
+    lag_ms = around.checkpoint_interval_ms / 2 + round_ms
+    return _with_others(guarantee, unit, around, variant, lag_ms, round_ms)
 
 
 def uncoordinated(
@@ -507,7 +515,8 @@ def uncoordinated(
     A checkpoint of a unit is behind the newest ones of all instances before it, the oldest of which
     is T n/(n+1) old on average. It holds where nothing goes in a circle: there a line may not move.
     """
-    return _with_others(guarantee, unit, around, variant, _line_lag_ms(unit, around))
+    lag_ms, line_ms = _line_lag_ms(unit, around), _first_line_ms(unit, around)
+    return _with_others(guarantee, unit, around, variant, lag_ms, line_ms)
 
 
 def communication_induced(
@@ -515,19 +524,27 @@ def communication_induced(
 ) -> _Costs:
     """As uncoordinated, but others force cuts where streams go in a circle. [CheckMate §III-C]
 
-    Forced ones for each basic one grow as our simulation of loops says (FORCED, HMNR).
     """
-    coefficient, exponent = FORCED
-    circle = unit.together.circle
-    forced = coefficient * circle**exponent if circle > 1 else 0.0
-    interval_ms = (around.checkpoint_interval_ms + around.jitter_ms / 2) / (1 + forced)
+    period_ms = around.checkpoint_interval_ms + around.jitter_ms / 2
+    wave_ms = around.network_delay_ms + PASS_MS
+    interval_ms = period_ms / (1 + forced_per_basic(unit.together.circle, period_ms, wave_ms))
     often = replace(around, checkpoint_interval_ms=interval_ms, jitter_ms=0.0)
-    return _with_others(guarantee, unit, often, variant, _line_lag_ms(unit, often))
+    lag_ms, line_ms = _line_lag_ms(unit, often), _first_line_ms(unit, around)
+    return _with_others(guarantee, unit, often, variant, lag_ms, line_ms)
 
 
-FORCED: Final = (1.25, 0.65)
-"""Forced checkpoints of HMNR for each basic one among n instances that all send to each other:
-a n**b, through the 3.5 of 5 and the 8.7 of 20 that docs/protocols/checkmate.md has."""
+PASS_MS: Final = 10.0
+"""Assumed of a node under load: from one pass to the next, before which it hears of others."""
+
+
+def _first_line_ms(unit: UnitFigures, around: Surroundings) -> float:
+    """Until a line lies behind a recovery, and has results of the replacement before it.
+
+    All cut often then, with periods that double (core/haunit/durability/lines.py): the replacement
+    after the first of them, and each unit before it after another one, at most.
+    """
+    first_ms = max(float(EARLY_MS), around.checkpoint_interval_ms / EARLY_PART)
+    return (2**unit.together.depth - 1) * first_ms
 
 
 def _line_lag_ms(unit: UnitFigures, around: Surroundings) -> float:
@@ -542,11 +559,13 @@ def _with_others(
     around: Surroundings,
     variant: Variant,
     lag_ms: float,
+    line_ms: float,
 ) -> _Costs:
     """Checkpoints, of which those that go together are `lag_ms` old when they are complete.
 
-    Results wait for that; after a failure so much input comes again. Nobody logs anything, but what
-    was sent is stored, each tuple once. Who survives halts first, and the plan is journalled.
+    Results wait for that; after a failure so much input comes again, and results leave `line_ms`
+    later, when that is durable. Nobody logs anything, but what was sent is stored, each tuple once.
+    Who survives halts first, and the plan is journalled.
     """
     failure, run_time = checkpointed(guarantee, unit, around, variant)
     store, interval_ms = around.store_bytes_per_ms, around.checkpoint_interval_ms
@@ -561,6 +580,7 @@ def _with_others(
         redirect_ms=failure.redirect_ms + 2 * around.network_delay_ms + around.sync_ms,
         load_ms=(unit.state_bytes + channel_bytes) / store,
         replay_ms=_replay_ms(unit, around, Variant.HOLDFAST, replayed),
+        line_ms=line_ms + 2 * around.sync_ms,
         replayed_tuples=replayed,
         redundant_tuples=0.0,
     )

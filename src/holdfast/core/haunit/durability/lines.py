@@ -19,17 +19,15 @@ its operators have no state: the line can pass only what has a point. Three thin
 
 Where it stands is said again until it is told what to do; words can be lost.
 
-After a recovery, results wait for a line behind it. Survivors cut when they go on: the line comes to
-the replacement's point then. Its next results need cuts of all members once more, first its own and
-then those of its senders. So each of them begins with short periods, and doubles them until they are
-as long as usual: the longer results have waited, the less it matters by how much longer they wait.
+After a recovery survivors cut when they go on, and all begin with short periods
+(recovery/first_periods.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -43,6 +41,7 @@ from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, RollBackTold
 from holdfast.core.machine import Effect, SetTimer, Stimulus
 from holdfast.core.model.stable_hash import stable_hash
+from holdfast.core.recovery.first_periods import FirstPeriods
 from holdfast.core.recovery.guarantee import RolledBack
 
 if TYPE_CHECKING:
@@ -51,12 +50,6 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.model.ids import Incarnation, NodeId
     from holdfast.core.recovery.restart_point import RestartPoint
-
-
-EARLY_MS: Final = 20
-"""The first period between checkpoints after a recovery, at least."""
-EARLY_PART: Final = 128
-"""So small a part of the usual one it is otherwise."""
 
 
 class LinePoints(RestartPoints):
@@ -94,8 +87,9 @@ class Lines(Checkpointed):
         self._went_on = 0  # the last attempt that it went on after
         self._learned: dict[NodeId, PeerIncarnationLearned] = {}  # while it is halted
         self._cuts = 0
-        # The next period, where it is shorter than usual: this incarnation replaces another one.
-        self._early_ms = self._first_period_ms() if begins.incarnation > 1 else None
+        self._periods = FirstPeriods(self._checkpoints.interval_ms)
+        if begins.incarnation > 1:
+            self._periods.recovered()
 
     # -- cuts -------------------------------------------------------------------------------
 
@@ -107,15 +101,8 @@ class Lines(Checkpointed):
         """Nodes do not cut at once: each period is longer by another part of the jitter."""
         self._cuts += 1
         chance = int(stable_hash([pa.array([f"{self.unit.plan.node} {self._cuts}"])])[0])
-        period_ms = self._checkpoints.interval_ms + chance % (self._checkpoints.jitter_ms + 1)
-        if self._early_ms is not None and self._early_ms < period_ms:
-            period_ms, self._early_ms = self._early_ms, 2 * self._early_ms
-        else:
-            self._early_ms = None
-        return [SetTimer("checkpoint", now_ms + period_ms)]
-
-    def _first_period_ms(self) -> int:
-        return max(EARLY_MS, self._checkpoints.interval_ms // EARLY_PART)
+        usual_ms = self._checkpoints.interval_ms + chance % (self._checkpoints.jitter_ms + 1)
+        return [SetTimer("checkpoint", now_ms + self._periods.take(usual_ms))]
 
     def on_checkpoint_timer(self, now_ms: int) -> list[Effect]:
         """Take a checkpoint, unless the last one is still being written."""
@@ -224,7 +211,7 @@ class Lines(Checkpointed):
 
     def _resumed(self, now_ms: int) -> list[Effect]:
         """It goes on after a halt, and what is void has been dropped."""
-        self._early_ms = self._first_period_ms()
+        self._periods.recovered()
         return [*self._set_timer(now_ms), *self._cut_if_due(now_ms)]
 
     def on_roll_back_told(self, told: RollBackTold, now_ms: int) -> list[Effect]:

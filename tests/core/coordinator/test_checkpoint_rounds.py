@@ -82,3 +82,19 @@ def test_a_point_of_a_stranger_is_our_own_bug():
     [first] = rounds.begin(0)
     with pytest.raises(InvariantViolation, match="stranger is no member"):
         rounds.stored(NodeId("stranger"), first.round, 1)
+
+
+def test_rounds_come_soon_after_a_recovery():
+    rounds = CheckpointRounds((A,), (A,), interval_ms=100, first=first_round(1))
+    [begin] = rounds.begin(0)
+    rounds.stored(A, begin.round, 1)
+    rounds.pause()
+    rounds.resume()
+    dues = []
+    for _ in range(5):
+        now_ms = max(rounds.due_ms(), 1)
+        [begin] = rounds.begin(now_ms)
+        rounds.stored(A, begin.round, now_ms)
+        rounds.resume()
+        dues.append(rounds.due_ms() - now_ms)
+    assert dues == [20, 40, 80, 100, 100], "the first at once, though it was not due"

@@ -13,6 +13,9 @@ Rounds do not overlap. Those that did would lose what is in flight: a sender tha
 round stores what lies behind its receiver's cut of *that* round, and of an earlier one whose
 checkpoint is not there yet nobody would hold it.
 
+A round begins as soon as the region has recovered, and the next ones come soon after each other: what
+was put out since waits for them (recovery/first_periods.py).
+
 Round numbers count up over all lives of the coordinator, so that nobody takes the round of a later
 one for one that it has cut for: a life begins with a number beyond all that earlier ones may have
 given.
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect
+from holdfast.core.recovery.first_periods import FirstPeriods
 
 if TYPE_CHECKING:
     from holdfast.core.model.ids import NodeId
@@ -92,13 +96,15 @@ class CheckpointRounds:
         Args:
             members: All whose points make a round.
             told: Those of them who are told that one begins.
-            interval_ms: From the beginning of one round to that of the next, at least.
+            interval_ms: From the beginning of one round to that of the next, at least, but soon
+                after a recovery.
             first: The number of the first round; see `first_round`.
             is_paused: Whether none begins before `resume`.
         """
         self._members = members
         self._told_members = told
         self._interval_ms = interval_ms
+        self._periods = FirstPeriods(interval_ms)
         self._next = first
         self._began_ms: int | None = None  # None: no round is under way
         self._durable_ms: dict[NodeId, int] = {}  # of the present round
@@ -122,7 +128,7 @@ class CheckpointRounds:
         if due_ms is None or (now_ms < due_ms and not is_wanted):
             return []
         self._began_ms = now_ms
-        self._due_ms = now_ms + self._interval_ms
+        self._due_ms = now_ms + self._periods.take(self._interval_ms)
         self._durable_ms = {}
         self._next += 1
         return [BeginRound(node, self._next - 1) for node in self._told_members]
@@ -156,7 +162,10 @@ class CheckpointRounds:
 
     def resume(self) -> None:
         """The region has recovered, and all its members are at work: words reach them."""
-        self._is_paused = False
+        if self._is_paused:
+            self._is_paused = False
+            self._due_ms = 0
+            self._periods.recovered()
 
     @property
     def over(self) -> int:

@@ -420,13 +420,14 @@ def checkmate(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="throughput, failure, skew, cyclic or scale; repeatable. All else stays in the "
-            "report as it is."
+            help="throughput, failure, kills, standstill, skew, cyclic or scale; repeatable. All else "
+            "stays in the report as it is."
         ),
     ] = None,
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,
     protocol: Annotated[
-        list[str] | None, typer.Option(help="Of cyclic: COOR, 'COOR unaligned', UNC, CIC.")
+        list[str] | None,
+        typer.Option(help="Of kills, standstill, cyclic."),
     ] = None,
     workers: Annotated[
         list[int] | None,

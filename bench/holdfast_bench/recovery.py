@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,8 @@ class RecoverySizes:
         rate: Tuples per second while it goes on.
         protection: Of the victim.
         options: Of the query.
+        is_arrival: Whether the victim reads a unit that takes its input as it comes, and recovers
+            together with it.
     """
 
     runs: int
@@ -63,6 +65,7 @@ class RecoverySizes:
     rate: float = 10_000.0
     protection: Protection = field(default_factory=UpstreamBackup)
     options: dict[str, str] = field(default_factory=dict)
+    is_arrival: bool = False
 
     @property
     def is_precise(self) -> bool:
@@ -194,12 +197,18 @@ def counting(spark: SparkSession, sizes: RecoverySizes) -> Iterator[Counting]:
         source = PreloadedBids(sizes.keys, sizes.rate, origin_us, str(Path(folder) / "end"))
         flow = Dataflow("recovery")
         bids = flow.source_generator(source, name="bids", unit=FEEDER)
+        if sizes.is_arrival:
+            # Nothing comes from the other one, so that what comes out is known, and its order.
+            ended = Path(folder) / "ended"
+            ended.write_text("0")
+            nothing = replace(source, keys=0, end_path=str(ended))
+            bids = bids.union(flow.source_generator(nothing, name="nothing"), order="arrival")
         counted = bids.key_by("bidder").window(tumbling(WINDOW))
         counted.aggregate("count(*) AS bids", name="counts", emit="changes").sink("counts")
         query = flow.start(
             spark,
             checkpointLocation=f"{folder}/run",
-            protection={"counts": sizes.protection},
+            protection=sizes.protection if sizes.is_arrival else {"counts": sizes.protection},
             options={**_OPTIONS, **sizes.options},
         )
         gc.collect()

@@ -1,7 +1,7 @@
 """Real runs by seed, of replicated units or of those that recover together.
 
-    python -m holdfast_chaos --seeds 0:100
-    python -m holdfast_chaos --protection together --seeds 0:100
+python -m holdfast_chaos --seeds 0:100
+python -m holdfast_chaos --protection together --seeds 0:100
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real runs of units that recover together, by seed: kills, stops, cuts, killed drivers. [CheckMate]
+"""Real runs of units that recover together, by seed: nodes and drivers struck. [CheckMate]
 
 The paper's queries, each kind of event from two sources that are merged as they come, and a loop.
 The seed draws one of the protections, and what strikes (`runs.KINDS`). In some runs the driver is

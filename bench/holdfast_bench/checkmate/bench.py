@@ -33,7 +33,7 @@ __all__ = [
     "with_repeats",
 ]
 
-EXPERIMENTS: Final = ("throughput", "failure", "skew", "cyclic", "scale")
+EXPERIMENTS: Final = ("throughput", "failure", "kills", "standstill", "skew", "cyclic", "scale")
 HOT_RATIOS: Final = (0.1, 0.2, 0.3)
 _SLOTS: Final = 32
 
@@ -46,7 +46,7 @@ class Wanted:
         experiments: Of `EXPERIMENTS`.
         queries: Of `QUERIES`.
         workers: Instances of every unit, one after the other.
-        protocols: Of `cyclic`.
+        protocols: Of `cyclic`, `kills` and `standstill`.
         hot: Shares of events that refer to a hot item, of `skew`.
     """
 
@@ -101,6 +101,7 @@ def _on_spark(spark: SparkSession, wanted: Wanted, sizes: Sizes, say: Say) -> It
         "throughput": runs.throughput,
         "failure": runs.failure,
     }
+    alone = {"kills": runs.kills, "standstill": runs.standstill}
     for name, workers in itertools.product(wanted.experiments, wanted.workers):
         at = str(workers)
         if name in ways:
@@ -110,6 +111,9 @@ def _on_spark(spark: SparkSession, wanted: Wanted, sizes: Sizes, say: Say) -> It
             for query, hot in itertools.product(wanted.queries, wanted.hot):
                 skewed = partial(runs.failure, spark, query, workers, sizes, say, hot_ratio=hot)
                 yield (name, query, f"{hot:g}"), skewed
+        elif name in alone:
+            for protocol in wanted.protocols:
+                yield (name, protocol), partial(alone[name], spark, protocol, sizes, say)
         elif name == "cyclic":
             for protocol in wanted.protocols:
                 yield (

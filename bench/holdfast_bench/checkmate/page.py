@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast_bench.checkmate import paper, scale
+from holdfast_bench.checkmate import beside, paper, scale
 from holdfast_bench.checkmate.dataflows import PROTOCOLS
 from holdfast_bench.reporter import Page, Results, new_figure, save_figure, table
 
@@ -37,6 +38,20 @@ still`, `durable` and `complete` are the three times of a checkpoint: how long i
 until it was written, until all that go with it were. Results wait for the line, so latencies are
 about those of an interval. `foretold`: what `query.advise()` said three seconds before the failure.
 All in ms.
+
+"""
+_KILLS: Final = """
+## Killed again and again
+
+A node with 10 MB of state, which reads a union by arrival, is killed again and again. From SIGKILL
+to its first new result in the sink's log, ms; checkpoints as by default. All output is compared
+with what it must be, tuple by tuple and in order.
+
+"""
+_STANDSTILL: Final = """
+## A large state
+
+How long a node with 512 MB of state stands still at its cuts, while it goes on counting; ms.
 
 """
 _SKEW: Final = """
@@ -77,7 +92,8 @@ def _measured(of: dict[str, Any]) -> str:
 
 def _head(results: Results) -> str:
     on = results["machine"]
-    return _HEAD + f"Python {on['python']}, Spark {on['pyspark']}, {on['system']}.\n"
+    about = f"Python {on['python']}, Spark {on['pyspark']}, {on['system']}.\n"
+    return _HEAD + about + beside.commits(results) + beside.targets(results)
 
 
 def _throughput(found: dict[str, Any]) -> str:
@@ -143,6 +159,37 @@ def _failure(found: dict[str, Any]) -> str:
             rows += _failed_rows(f"{query}, {workers}", of)
             notes.append(f"{query}, {workers}: {of['tuples_per_s']:,.0f} tuples/s, {_measured(of)}")
     return _FAILURE + table(_FAILED_HEADER, rows) + "\n" + ". ".join(notes) + ".\n"
+
+
+def _kills(found: dict[str, Any]) -> str:
+    rows = []
+    for protocol, of in found.items():
+        first, parts = of["first_output_ms"], of["reported_median_ms"]
+        times = [_ms(first[name]) for name in ("median", "p99", "max")]
+        of_it = [_ms(parts[name]) for name in ("detected_ms", "restarted_ms", "replayed_ms")]
+        is_identical = "yes" if of["is_identical"] else "NO"
+        rows.append((protocol, len(of["kills"]), *times, *of_it, is_identical, _measured(of)))
+    header = (
+        "protocol", "kills", "median", "p99", "longest", "detected", "restarted", "replayed",
+        "identical", "measured on",
+    )  # fmt: skip
+    return _KILLS + table(header, rows)
+
+
+def _standstill(found: dict[str, Any]) -> str:
+    rows = [
+        (
+            protocol,
+            f"{of['state_bytes'] >> 20} MiB",
+            of["cuts"],
+            _ms(of["median_ms"]),
+            _ms(of["max_ms"]),
+            _measured(of),
+        )
+        for protocol, of in found.items()
+    ]
+    header = ("protocol", "state", "cuts", "median", "longest", "measured on")
+    return _STANDSTILL + table(header, rows)
 
 
 def _skew(found: dict[str, Any]) -> str:
@@ -252,15 +299,37 @@ def _plot_throughput(found: dict[str, Any], folder: Path) -> None:
     save_figure(figure, folder / "checkmate-throughput.png")
 
 
+def _of(name: str, section: Callable[[dict[str, Any]], str], results: Results) -> str:
+    return section(results[name])
+
+
+def _drawn(
+    name: str, plot: Callable[[dict[str, Any], Path], None], results: Results, folder: Path
+) -> None:
+    plot(results[name], folder)
+
+
+_OWN: Final = {
+    "throughput": _throughput,
+    "failure": _failure,
+    "kills": _kills,
+    "standstill": _standstill,
+    "skew": _skew,
+    "cyclic": _cyclic,
+    "scale": _scale,
+}
+_PLOTS: Final = {"failure": _plot_failure, "throughput": _plot_throughput}
+
+
+def _rest(results: Results) -> str:
+    """What looks at all of it."""
+    return beside.calibrated(results) + beside.beside_the_paper(results)
+
+
 PAGE: Final = Page(
     "checkmate",
     _head,
-    {
-        "throughput": _throughput,
-        "failure": _failure,
-        "skew": _skew,
-        "cyclic": _cyclic,
-        "scale": _scale,
-    },
-    {"failure": _plot_failure, "throughput": _plot_throughput},
+    {name: partial(_of, name, section) for name, section in _OWN.items()} | {"machine": _rest},
+    {name: partial(_drawn, name, plot) for name, plot in _PLOTS.items()},
+    takes_all=True,
 )

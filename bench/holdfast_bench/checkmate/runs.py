@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.model.ids import NodeId
 from holdfast.errors import AdviceError
 from holdfast.shell.telemetry import LatencyHistogram
+from holdfast_bench import recovery
 from holdfast_bench.checkmate.dataflows import (
     PROTOCOLS,
     VICTIMS,
@@ -21,6 +22,7 @@ from holdfast_bench.checkmate.dataflows import (
     protection_of,
 )
 from holdfast_bench.checkmate.reachability import ADDED_AND_GONE, Changes, reachability
+from holdfast_bench.recovery import RecoverySizes
 from holdfast_bench.running import BenchFailed, finish, median, wait_until
 from holdfast_bench.throughput import Say, last_written_s
 
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 240.0
 _FORETOLD_BEFORE_S: Final = 3.0
+LARGE_BYTES: Final = 512 << 20
+_KEY_BYTES: Final = 45
+"""Of a counted key at least."""
+_CUTS: Final = 8
+_KEPT: Final = 200
+"""Of the checkpoints of a run, so many have their times in the report."""
 _OPTIONS: Final = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -55,6 +63,8 @@ class Sizes:
         changes: Of links and sources, of the reachability query.
         cyclic_rate: Changes per second in its run with a failure.
         cyclic_repeats: Of its runs as fast as possible.
+        kills: Of the node with 10 MB of state, one after the other.
+        large_keys: Of the node with a large state.
     """
 
     name: str
@@ -70,6 +80,8 @@ class Sizes:
     changes: int
     cyclic_rate: float
     cyclic_repeats: int
+    kills: int
+    large_keys: int
 
 
 FULL: Final = Sizes(
@@ -77,14 +89,14 @@ FULL: Final = Sizes(
     {"q1": 12_000_000, "q3": 3_000_000, "q8": 3_000_000, "q12": 12_000_000},
     10,
     *(500, 5_000, 20_000.0, 45.0, 18.0),
-    *((5, 10, 20, 50, 100), 60.0, 1_500_000, 5_000.0, 3),
+    *((5, 10, 20, 50, 100), 60.0, 1_500_000, 5_000.0, 3, 20, 11_500_000),
 )
 QUICK: Final = Sizes(
     "quick",
     {"q1": 400_000, "q3": 100_000, "q8": 100_000, "q12": 400_000},
     1,
     *(200, 500, 4_000.0, 6.0, 2.0),
-    *((5,), 10.0, 40_000, 1_000.0, 1),
+    *((5,), 10.0, 40_000, 1_000.0, 1, 2, 200_000),
 )
 
 
@@ -259,6 +271,7 @@ def failed_run(
             "predicted": foretold,
             "is_identical": verified.is_identical,
             "unplanned_failures": len(query.failures) - 1,
+            "interval_ms": sizes.interval_ms,
             **checkpoints_of(query),
         }
 
@@ -351,9 +364,70 @@ def checkpoints_of(query: Query) -> dict[str, Any]:
         "standstill_ms": median(c["prepared_us"] / 1000 for c in stored) if stored else None,
         "standstill_max_ms": max((c["prepared_us"] / 1000 for c in stored), default=None),
         "durable_ms": median(c["duration_ms"] for c in stored) if stored else None,
+        "durable_all_ms": [c["duration_ms"] for c in stored[:_KEPT]],
         "complete_ms": max((r["roundMs"] for r in rounds), default=max(waited, default=None)),
         "sent_bytes": sent,
         "message_overhead": round(sent / (sent - notes), 4) if sent > notes else None,
+    }
+
+
+# -- many kills -----------------------------------------------------------------------------------
+
+
+def kills(spark: SparkSession, protocol: str, sizes: Sizes, say: Say) -> dict[str, Any]:
+    """One node with 10 MB of state is killed again and again, until its first new result each time.
+
+    Who counts reads a union by arrival, and recovers together with it.
+    """
+    found = recovery.measure(
+        spark,
+        RecoverySizes(
+            1,
+            sizes.kills,
+            protection=protection_of(protocol, sizes.interval_ms),
+            is_arrival=True,
+        ),
+    )
+    say(f"{protocol}: first output {found['first_output_ms']['median']:,.0f} ms after a kill")
+    return {"interval_ms": sizes.interval_ms, **found}
+
+
+# -- a large state ----------------------------------------------------------------------------------
+
+
+def standstill(spark: SparkSession, protocol: str, sizes: Sizes, say: Say) -> dict[str, Any]:
+    """How long a node with a large state stands still at its cuts."""
+    made = RecoverySizes(
+        1,
+        0,
+        keys=sizes.large_keys,
+        protection=protection_of(protocol, sizes.throughput_interval_ms),
+        options={"spark.holdfast.stateBytes": str(4 * LARGE_BYTES)},
+        is_arrival=True,
+    )
+
+    def cuts(query: Query) -> list[Any]:
+        of_victim = (c for c in query.checkpoints if c["node"] == recovery.VICTIM)
+        stored = [c for c in of_victim if c["failure"] is None]
+        largest = max((c["state_bytes"] for c in stored), default=0)
+        return [c for c in stored if c["state_bytes"] >= 0.9 * largest]
+
+    def has_enough(query: Query) -> bool:
+        large = cuts(query)
+        wanted = min(LARGE_BYTES, sizes.large_keys * _KEY_BYTES)
+        return len(large) > _CUTS and large[-1]["state_bytes"] >= wanted
+
+    with recovery.counting(spark, made) as running:
+        query = running.query
+        wait_until(query, lambda: has_enough(query), f"cuts under {protocol}", _TIMEOUT_S)
+        large = cuts(query)
+    stood_ms = [c["prepared_us"] / 1000 for c in large]
+    say(f"{protocol}: stood still for {median(stood_ms):.2f} ms at {len(large)} cuts")
+    return {
+        "state_bytes": large[-1]["state_bytes"],
+        "cuts": len(large),
+        "median_ms": median(stood_ms),
+        "max_ms": max(stood_ms),
     }
 
 

@@ -13,8 +13,8 @@ Rounds do not overlap. Those that did would lose what is in flight: a sender tha
 round stores what lies behind its receiver's cut of *that* round, and of an earlier one whose
 checkpoint is not there yet nobody would hold it.
 
-A round begins as soon as the region has recovered, and the next ones come soon after each other: what
-was put out since waits for them (recovery/first_periods.py).
+A round begins as soon as the region has recovered, and the next ones come soon after each other:
+what was put out since waits for them (recovery/first_periods.py).
 
 Round numbers count up over all lives of the coordinator, so that nobody takes the round of a later
 one for one that it has cut for: a life begins with a number beyond all that earlier ones may have

@@ -522,9 +522,7 @@ def uncoordinated(
 def communication_induced(
     guarantee: Guarantee, unit: UnitFigures, around: Surroundings, variant: Variant
 ) -> _Costs:
-    """As uncoordinated, but others force cuts where streams go in a circle. [CheckMate §III-C]
-
-    """
+    """As uncoordinated, but others force cuts where streams go in a circle. [CheckMate §III-C]"""
     period_ms = around.checkpoint_interval_ms + around.jitter_ms / 2
     wave_ms = around.network_delay_ms + PASS_MS
     interval_ms = period_ms / (1 + forced_per_basic(unit.together.circle, period_ms, wave_ms))

@@ -3,7 +3,7 @@
 Results wait for a line behind the recovery. Survivors cut when they go on: the line comes to the
 replacement's point then. Its next results need cuts of all members once more, first its own and
 then those of its senders. So each of them begins with short periods, and doubles them until they
-are as long as usual: the longer results have waited, the less it matters by how much longer they do.
+are as long as usual: the longer results have waited, the less a little more matters.
 """
 
 from __future__ import annotations

@@ -420,8 +420,8 @@ def checkmate(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="throughput, failure, kills, standstill, skew, cyclic or scale; repeatable. All else "
-            "stays in the report as it is."
+            help="throughput, failure, kills, standstill, skew, cyclic or scale; repeatable. All "
+            "else stays in the report as it is."
         ),
     ] = None,
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.checkpoint.hmnr import HMNR
 from holdfast.core.checkpoint.scope import scope_of
-from holdfast.core.model.ids import END_US, CheckpointId, Incarnation, NodeId
-from holdfast_bench.checkmate import bench, page, paper, scale
+from holdfast.core.model.ids import END_US, CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.recovery.checkpoint_graph import Channel, CheckpointGraph, Place
+from holdfast.core.recovery.forced_checkpoints import forced_per_basic
+from holdfast.core.recovery.recovery_line import recovery_line
+from holdfast_bench.checkmate import bench, beside, calibration, page, paper, scale, timing
 from holdfast_bench.checkmate.dataflows import PROTOCOLS, shares_of
 from holdfast_bench.checkmate.reachability import LINKS, SOURCES, Changes
 from holdfast_bench.commands import app
@@ -66,6 +70,7 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
         "useless": 1,
         "rolledPast": 2,
         "standstill_ms": 0.25,
+        "standstill_max_ms": 0.5,
         "durable_ms": 30,
         "complete_ms": 70,
         "message_overhead": 1.01,
@@ -76,19 +81,35 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
     rates = dict.fromkeys(PROTOCOLS, 1000)
     shares = dict.fromkeys(PROTOCOLS, 0.987)
     throughput = {"machine": on, "size": "quick", "tuples_per_s": rates}
-    throughput |= {"share_side_by_side": shares, "runs": {p: [{}] for p in PROTOCOLS}}
+    fast = {"complete_ms": 140, "cpu_s": 1.5, "seconds": 1.0}
+    throughput |= {"share_side_by_side": shares, "runs": {p: [fast] for p in PROTOCOLS}}
+    first = {"median": 250.0, "p99": 400.0, "max": 401.0}
+    killed = {"machine": on, "size": "quick", "kills": [0] * 20, "is_identical": True}
+    killed |= {"first_output_ms": first, "reported_median_ms": times}
+    large = {"machine": on | {"commit": "def"}, "size": "quick", "state_bytes": 512 << 20}
+    large |= {"cuts": 9, "median_ms": 2.5, "max_ms": 3.0}
     loop = {"machine": on, "size": "quick", "changes_per_s": 5, "runs": [{"results": 3}]}
     results = {
         "machine": {"python": "3", "pyspark": "4", "system": "L"},
         "throughput": {"q1": {"1": throughput}},
         "failure": {"q1": {"1": failed}},
+        "kills": {"UNC": killed},
+        "standstill": {"UNC": large},
         "skew": {"q12": {"0.1": failed}},
         "cyclic": {"UNC": {"1": loop | {"failure": run}}},
     }
     text = page.PAGE.write(results, tmp_path).read_text()
     assert "1,000 (98.7%)" in text
     assert "| q12, 10% | COOR | 5.00 | 77 | 8.00 | 120 | 40 | 61 |" in text
-    assert text.count("| NO |") == 9
+    assert text.count("| NO |") == 9 + 3, "what is not identical, and the targets that are missed"
+    for line in (
+        "| kill -9 to first output, 10 MB, 20 kills, UNC | ≤ 300 ms | 250 ms | yes |",
+        "| standstill at a cut, 512 MiB, UNC | ≤ 2 ms | 2.50 ms | NO | the pages",
+        "| round under back-pressure, q1, 1, COOR unaligned | ≤ 1.5 × | 2.00 × (140 ms, at rest 70",
+        "| restart, loop, UNC, 5 workers | 620 ms | 120 ms | Here a process is killed",
+        "different commits (abc, def)",
+    ):
+        assert line in text, text
     assert (tmp_path / "checkmate-failure-q1.png").stat().st_size > 1000
     assert (tmp_path / "checkmate-throughput.png").stat().st_size > 1000
 
@@ -233,3 +254,102 @@ def test_links_and_sources_come_and_go_in_the_papers_mix() -> None:
 def test_persons_and_auctions_come_one_to_three() -> None:
     assert shares_of("q3", 8_000) == {"person": 1_000, "auction": 3_000}
     assert shares_of("q12", 8_000) == {"bid": 4_000}
+
+
+@pytest.mark.parametrize("circle", [3, 6])
+def test_hmnr_forces_about_as_many_as_the_adviser_assumes(circle: int) -> None:
+    found = scale.Region("cyclic", circle, "HMNR", seed=2).run(90.0)
+    period_ms = scale.INTERVAL_MS + scale.JITTER_MS / 2
+    foretold = forced_per_basic(circle, period_ms, scale.PASS_MS)
+    assert found["forced_per_basic"] == pytest.approx(foretold, rel=0.25)
+
+
+# -- calibration ----------------------------------------------------------------------------------
+
+
+def _measured_throughput(own_us: float, instance_us: float, of_four: float = 1.0) -> dict[str, Any]:
+    """Runs on two processors whose tuples cost that much; with four instances so much more."""
+    found = {}
+    for workers in (1, 2, 4):
+        cost_us = (own_us + instance_us * workers) * (of_four if workers == 4 else 1.0)
+        rate = 2 * 0.9 * 1e6 / cost_us
+        run = {"cpu_s": 1e6 * cost_us / 1e6, "seconds": 1e6 / rate}
+        found[str(workers)] = {
+            "machine": {"cores": 2},
+            "tuples": 1_000_000,
+            "tuples_per_s": dict.fromkeys(PROTOCOLS, rate),
+            "runs": {protocol: [run] for protocol in PROTOCOLS},
+        }
+    return {"q12": found}
+
+
+def test_costs_fitted_to_one_and_two_instances_foretell_four() -> None:
+    tried = list(calibration.throughput_tried(_measured_throughput(1.0, 0.25)))
+    assert [each.is_fitted for each in tried] == [True] * 10 + [False] * 5
+    assert max(abs(each.error) for each in tried) < 1e-6
+    dearer = list(calibration.throughput_tried(_measured_throughput(1.0, 0.25, of_four=1.5)))
+    assert calibration.largest_error(dearer) == pytest.approx(0.5), "of what was left out"
+    cost = calibration.tuple_cost(_measured_throughput(1.0, 0.25), "q12", "UNC")
+    assert cost is not None
+    assert cost.rate(100, 100) == pytest.approx(100 * 0.9 * 1e6 / 26)
+
+
+def test_nothing_is_foretold_of_what_was_not_measured() -> None:
+    only_one = {"q12": {"1": _measured_throughput(1, 0)["q12"]["1"]}}
+    assert not list(calibration.throughput_tried(only_one))
+    assert calibration.foretold_times({}, "q3", 4, "UNC") is None
+    assert beside.calibrated({}) == ""
+
+
+TIMES = timing.Times((30.0, 50.0), hop_ms=5.0, detected_ms=100.0, restarted_ms=150.0)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS[1:])
+@pytest.mark.parametrize("query", ["q1", "q12"])
+def test_with_more_instances_results_wait_for_more(query: str, protocol: str) -> None:
+    few, many = (
+        timing.foretell(timing.Setting(query, n, protocol, 5_000, 1_000, 60.0, 18.0), TIMES)
+        for n in (1, 50)
+    )
+    assert few.delay_ms <= many.delay_ms + 200
+    assert 2_000 < few.delay_ms < 12_000
+    assert 200 < few.recovered_ms < 1_500, "long before an interval is over"
+    if protocol == "UNC" and query == "q12":
+        assert many.delay_ms > 1.2 * few.delay_ms, "the line waits for the last of many"
+
+
+def test_the_line_that_is_simulated_is_that_of_the_rules() -> None:
+    """Cuts by one's own clock: what `timing` says of a cut, beside `recovery_line` at that time."""
+    run = timing._Run(timing.Setting("q12", 3, "UNC", 1_000, 400, 20.0, 18.0), TIMES, 1)
+    cuts = {NodeId(f"s{i}"): run._cuts() for i in range(3)}
+    receiver = NodeId("r")
+    own = run._cuts()
+    channels = tuple(Channel(StreamId(f"{s}>r"), s, receiver) for s in cuts)
+
+    def line_at(now_ms: float) -> int:
+        """Which cut of the receiver the line has come to."""
+
+        def places(node: NodeId, of: list[Any]) -> tuple[Place, ...]:
+            found = [Place(0)]
+            for number, cut in enumerate(of, 1):
+                if cut.durable_ms > now_ms:
+                    break
+                at = int(cut.at_ms * 1_000)
+                hop = int(TIMES.hop_ms * 1_000)
+                if node == receiver:
+                    before = {c.stream: at - hop for c in channels}
+                    found.append(Place(number, before, {}))
+                else:
+                    found.append(Place(number, {}, {f"{node}>r": at}))
+            return tuple(found)
+
+        graph = CheckpointGraph(
+            {receiver: places(receiver, own)} | {s: places(s, of) for s, of in cuts.items()},
+            channels,
+        )
+        return recovery_line(graph)[receiver].sequence
+
+    for number, cut in enumerate(own[:12], 1):
+        passed_ms = run._passed(cut, list(cuts.values()))
+        assert line_at(passed_ms + 0.01) >= number
+        assert line_at(passed_ms - 0.01) < number

@@ -8,6 +8,7 @@ from typing import Any, Final
 from holdfast_bench.checkmate import calibration, paper
 from holdfast_bench.checkmate.dataflows import PROTOCOLS
 from holdfast_bench.reporter import Results, table
+from holdfast_bench.running import median
 
 _CALIBRATED: Final = """
 ## 5 to 100 workers, calibrated by the real runs
@@ -56,6 +57,7 @@ _TARGETS: Final = """
 """
 _LEAST_SHARE: Final = {"COOR": 0.97, "COOR unaligned": 0.97, "UNC": 0.97, "CIC": 0.95}
 _MOST_BYTES, _MOST_MS, _MOST_STANDSTILL_MS, _LEAST_CHANGES = 1.02, 300.0, 2.0, 200_000
+_MOST_PRESSURE: Final = 1.5
 _LIMITS: Final[dict[str, str]] = {
     "throughput": "channels and state are written beside the job, by the same cores",
     "recovery": "a failed process is noticed, another one comes up and loads its state; then its "
@@ -63,6 +65,7 @@ _LIMITS: Final[dict[str, str]] = {
     "standstill": "the pages that have changed since the last checkpoint are frozen one by one",
     "changes": "each change meets the loop's join in Python once per lap, on two cores for all "
     "instances; in UNC results wait until the loop is quiet",
+    "pressure": "what is in flight is written too, on the cores that the job uses in full",
     "bytes": "clocks of all members in each batch where everybody sends to everybody",
 }
 
@@ -208,7 +211,12 @@ def _restart_ms(run: Results) -> float:
 
 def targets(results: Results) -> str:
     """Each target beside what was measured, and what limits it where it is missed."""
-    rows = [*_throughput_targets(results), *_time_targets(results), *_loop_targets(results)]
+    rows = [
+        *_throughput_targets(results),
+        *_time_targets(results),
+        *_pressure_targets(results),
+        *_loop_targets(results),
+    ]
     lines = [
         f"| {what} | {target} | {measured} | {'yes' if is_met else 'NO'} | "
         f"{'' if is_met else _LIMITS[limit]} |\n"
@@ -240,6 +248,24 @@ def _time_targets(results: Results) -> Iterator[_Row]:
         what = f"standstill at a cut, {of['state_bytes'] >> 20} MiB, {protocol}"
         bound = f"≤ {_MOST_STANDSTILL_MS:.0f} ms"
         yield what, bound, f"{stood_ms:.2f} ms", stood_ms <= _MOST_STANDSTILL_MS, "standstill"
+
+
+def _pressure_targets(results: Results) -> Iterator[_Row]:
+    """A round of a run as fast as it can be, beside one of a run at a steady rate."""
+    for query, by_workers in results.get("throughput", {}).items():
+        for workers, of in by_workers.items():
+            rest = results.get("failure", {}).get(query, {}).get(workers)
+            for protocol in ("COOR unaligned", "COOR"):
+                took = [run["complete_ms"] for run in of["runs"][protocol] if run["complete_ms"]]
+                at_rest_ms = rest and rest["protocols"][protocol]["complete_ms"]
+                if not took or not at_rest_ms:
+                    continue
+                ratio = median(took) / at_rest_ms
+                what = f"round under back-pressure, {query}, {workers}, {protocol}"
+                measured = f"{ratio:.2f} × ({median(took):,.0f} ms, at rest {at_rest_ms:,.0f} ms)"
+                bound = f"≤ {_MOST_PRESSURE} ×" if protocol == "COOR unaligned" else "shown beside"
+                is_met = ratio <= _MOST_PRESSURE or protocol == "COOR"
+                yield what, bound, measured, is_met, "pressure"
 
 
 def _loop_targets(results: Results) -> Iterator[_Row]:

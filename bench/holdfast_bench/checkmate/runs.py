@@ -392,7 +392,7 @@ def kills(spark: SparkSession, protocol: str, sizes: Sizes, say: Say) -> dict[st
     return {"interval_ms": sizes.interval_ms, **found}
 
 
-# -- a large state ----------------------------------------------------------------------------------
+# -- a large state --------------------------------------------------------------------------------
 
 
 def standstill(spark: SparkSession, protocol: str, sizes: Sizes, say: Say) -> dict[str, Any]:
@@ -402,7 +402,6 @@ def standstill(spark: SparkSession, protocol: str, sizes: Sizes, say: Say) -> di
         0,
         keys=sizes.large_keys,
         protection=protection_of(protocol, sizes.throughput_interval_ms),
-        options={"spark.holdfast.stateBytes": str(4 * LARGE_BYTES)},
         is_arrival=True,
     )
 

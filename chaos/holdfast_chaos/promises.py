@@ -50,6 +50,9 @@ PROTECTIONS: Final[dict[str, Protection]] = {
 }
 _TOGETHER: Final[dict[str, Protection]] = {
     "coordinated, all go back": Coordinated(interval="200 milliseconds", rolls_back="all"),
+    "after windows": Uncoordinated(
+        interval="200 milliseconds", jitter="50 milliseconds", trigger="after_windows"
+    ),
     "induced within loops": CommunicationInduced(
         interval="200 milliseconds", jitter="50 milliseconds"
     ),

@@ -380,7 +380,15 @@ def test_uncoordinated_checkpoints_say_what_they_can_give(tmp_path: Path) -> Non
     assert told.cuts is Cuts.UNCOORDINATED
     assert told.checkpoints is not None
     assert (told.checkpoints.interval_ms, told.checkpoints.jitter_ms) == (2_000, 300)
-    for wrong in (Uncoordinated(workers=33), Uncoordinated(interval="5 microseconds")):
+    assert not told.checkpoints.waits_for_windows
+    waiting = Uncoordinated(trigger="after_windows").of_unit().checkpoints
+    assert waiting is not None
+    assert waiting.waits_for_windows
+    for wrong in (
+        Uncoordinated(workers=33),
+        Uncoordinated(interval="5 microseconds"),
+        Uncoordinated(trigger="sometimes"),
+    ):
         with pytest.raises(OptionError, match="Uncoordinated"):
             wrong.check(flow)
     with pytest.raises(UnsupportedError, match="Uncoordinated"):

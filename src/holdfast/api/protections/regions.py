@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.api.protections.base import Protection, interval_ms_of, require_guarantee
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from holdfast.api.graph import Graph
 
 _ALGORITHMS: Final = tuple(cuts.value for cuts in Cuts if cuts.is_induced)
+_AFTER_WINDOWS: Final = "after_windows"
+_TRIGGERS: Final = ("interval", _AFTER_WINDOWS)
 _SCOPES: Final = ("component", "all")
 _ROLLS_BACK: Final = ("affected", "all")
 
@@ -59,15 +61,27 @@ class Uncoordinated(RegionCheckpoints):
         workers: Files per checkpoint, written and read side by side, 1 to 32.
         rolls_back: Who goes back after a failure, of those that recover together: `affected`, whose
             state depends on what was lost, or `all`, as in the paper.
+        trigger: `interval`, or `after_windows`: a checkpoint that is due waits until windows have
+            closed, when there is less to write, but for another interval at most.
     """
 
     interval: str = "5 seconds"
     jitter: str = "1 second"
     workers: int = 2
+    trigger: str = "interval"
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        if self.trigger not in _TRIGGERS:
+            raise OptionError(
+                f"Uncoordinated(trigger={self.trigger!r}); there are {', '.join(_TRIGGERS)}"
+            )
+        RegionCheckpoints.check(self, flow)
 
     def of_unit(self) -> UnitProtection:
         """Checkpointed, and recovered with others where it does not repeat."""
         plan = _jittered(self, self.interval, self.jitter, self.workers)
+        plan = replace(plan, waits_for_windows=self.trigger == _AFTER_WINDOWS)
         return UnitProtection(
             checkpoints=plan, cuts=Cuts.UNCOORDINATED, all_go_back=self.rolls_back == "all"
         )

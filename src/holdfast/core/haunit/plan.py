@@ -177,6 +177,8 @@ class CheckpointPlan:
         workers: Files per checkpoint, written and read side by side.
         asks_first: Whether the node has to be admitted before it writes one.
         jitter_ms: By up to so much longer the period is, each time otherwise.
+        waits_for_windows: Whether a checkpoint that is due waits until windows have closed, for
+            another period at most.
     """
 
     interval_ms: int
@@ -184,6 +186,7 @@ class CheckpointPlan:
     workers: int = 2
     asks_first: bool = False
     jitter_ms: int = 0
+    waits_for_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

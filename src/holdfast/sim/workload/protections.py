@@ -39,6 +39,8 @@ UNDO: Final = "replicated, undo/redo"
 GO_ON: Final = (REPLICATED, UNDO, REPLICAS)
 """The approaches whose units go on without missing input."""
 UNCOORDINATED: Final = "uncoordinated"
+_AFTER_WINDOWS_PERCENT: Final = 30
+"""Of runs, in which uncoordinated checkpoints wait until windows have closed."""
 ALIGNED: Final = "coordinated, aligned"
 UNALIGNED: Final = "coordinated, unaligned"
 HMNR: Final = "communication-induced, hmnr"
@@ -181,6 +183,9 @@ def random_protection(
         workers=draw.number(1, 3),
         asks_first=draw.percent(25),
     )
+    after_windows = replace(
+        plan, waits_for_windows=Draw(f"{name}/windows").percent(_AFTER_WINDOWS_PERCENT)
+    )
     interval_ms = draw.steep(2, 100)
     limits = replace(limits, page_run_bytes=draw.one_of((1, 1, 1 << 18)))  # A page, or all of them.
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
@@ -197,7 +202,13 @@ def random_protection(
         if given is Guarantee.ROLLBACK and chosen not in _ROLLBACK:
             given = Guarantee.PRECISE
         return UnitProtection(
-            checkpoints=plan if chosen == "checkpoints" or chosen in CUTS else None,
+            checkpoints=(
+                after_windows
+                if chosen == UNCOORDINATED
+                else plan
+                if chosen == "checkpoints" or chosen in CUTS
+                else None
+            ),
             standby=_STANDBY.get(chosen, Standby.NONE),
             delta_interval_ms=interval_ms,
             footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),

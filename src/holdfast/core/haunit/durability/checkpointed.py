@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.core.checkpoint.after_windows import AfterWindows
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
 from holdfast.core.haunit.durability.base import Durability
@@ -49,25 +50,38 @@ class Checkpointed(Durability):
             plan, plan.checkpoints, begins.incarnation, unit.network.pages, restored
         )
 
+        self._after_windows: AfterWindows | None = None
+        if plan.checkpoints.waits_for_windows:
+            self._after_windows = AfterWindows(unit.network.oldest_needed)
+
     def start(self, now_ms: int) -> list[Effect]:
         """Set the timer of checkpoints."""
+        return self._set_timer(now_ms)
+
+    def _set_timer(self, now_ms: int) -> list[Effect]:
         return [SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms)]
 
     def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
-        """Nothing is noted; a checkpoint whose pages were needed for the job is given up."""
+        """A checkpoint whose pages were needed for the job is given up; one may wait no more."""
         del is_due
-        return self._chkpt_mngr.give_up_if_cancelled(now_ms)
+        effects = self._chkpt_mngr.give_up_if_cancelled(now_ms)
+        if self._after_windows is not None and self._after_windows.have_closed():
+            effects += self._cut_if_due(now_ms)
+        return effects
 
     def on_checkpoint_timer(self, now_ms: int) -> list[Effect]:
-        """Take a checkpoint, unless the last one is still being written."""
-        effects: list[Effect] = [SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms)]
-        if not self.may_note() or self._chkpt_mngr.is_writing:
-            return effects
-        if self._checkpoints.asks_first:
-            effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
-        else:
-            effects += self._prepare(now_ms)
+        """Take a checkpoint, unless the last one is still being written, or this one waits."""
+        effects = self._set_timer(now_ms)
+        if self._after_windows is None or not self._after_windows.waits():
+            effects += self._cut_if_due(now_ms)
         return effects
+
+    def _cut_if_due(self, now_ms: int) -> list[Effect]:
+        if not self.may_note() or self._chkpt_mngr.is_writing:
+            return []
+        if self._checkpoints.asks_first:
+            return [AskToWrite()]  # Each time anew: the word or its answer may be lost.
+        return self._prepare(now_ms)
 
     def _prepare(self, now_ms: int) -> list[Effect]:
         cut = self.cut(is_state_kept=True)

@@ -104,10 +104,6 @@ class Lines(Checkpointed):
         usual_ms = self._checkpoints.interval_ms + chance % (self._checkpoints.jitter_ms + 1)
         return [SetTimer("checkpoint", now_ms + self._periods.take(usual_ms))]
 
-    def on_checkpoint_timer(self, now_ms: int) -> list[Effect]:
-        """Take a checkpoint, unless the last one is still being written."""
-        return [*self._set_timer(now_ms), *self._cut_if_due(now_ms)]
-
     def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """A full gate asks for a cut before its time."""
         effects = super().acknowledging(now_ms, is_due=is_due)
@@ -229,7 +225,4 @@ class Lines(Checkpointed):
         GoOnTold: on_go_on_told,
         RollBackTold: on_roll_back_told,
     }
-    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = {
-        **Checkpointed.TIMERS,
-        "checkpoint": on_checkpoint_timer,
-    }
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = Checkpointed.TIMERS

@@ -177,15 +177,7 @@ def random_protection(
         approaches.draw_others()
     limits = _other_limits(name, limits, are_side_by_side=approaches.are_side_by_side)
     limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)))
-    plan = CheckpointPlan(
-        interval_ms=draw.steep(10, 200),
-        kept=draw.number(2, 3),
-        workers=draw.number(1, 3),
-        asks_first=draw.percent(25),
-    )
-    after_windows = replace(
-        plan, waits_for_windows=Draw(f"{name}/windows").percent(_AFTER_WINDOWS_PERCENT)
-    )
+    plan = _random_checkpoints(draw)
     interval_ms = draw.steep(2, 100)
     limits = replace(limits, page_run_bytes=draw.one_of((1, 1, 1 << 18)))  # A page, or all of them.
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
@@ -202,13 +194,7 @@ def random_protection(
         if given is Guarantee.ROLLBACK and chosen not in _ROLLBACK:
             given = Guarantee.PRECISE
         return UnitProtection(
-            checkpoints=(
-                after_windows
-                if chosen == UNCOORDINATED
-                else plan
-                if chosen == "checkpoints" or chosen in CUTS
-                else None
-            ),
+            checkpoints=_checkpoints(name, chosen, plan),
             standby=_STANDBY.get(chosen, Standby.NONE),
             delta_interval_ms=interval_ms,
             footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
@@ -239,6 +225,23 @@ def _random_footprints(name: str, approach: str) -> FootprintPlan | None:
     draw = Draw(name)
     recovery_us = draw.one_of((None, None, draw.steep(10, 10_000)))
     return FootprintPlan(1.0, draw.one_of((0, draw.steep(100, 100_000), 1 << 40)), recovery_us)
+
+
+def _random_checkpoints(draw: Draw) -> CheckpointPlan:
+    return CheckpointPlan(
+        interval_ms=draw.steep(10, 200),
+        kept=draw.number(2, 3),
+        workers=draw.number(1, 3),
+        asks_first=draw.percent(25),
+    )
+
+
+def _checkpoints(name: str, approach: str, plan: CheckpointPlan) -> CheckpointPlan | None:
+    """Those of a unit, if it has such."""
+    if approach == UNCOORDINATED:
+        waits = Draw(f"{name}/windows").percent(_AFTER_WINDOWS_PERCENT)
+        return replace(plan, waits_for_windows=waits)
+    return plan if approach == "checkpoints" or approach in CUTS else None
 
 
 def _weaker_guarantees(name: str, weakest: str | None) -> tuple[Guarantee, ...]:

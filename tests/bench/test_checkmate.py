@@ -337,7 +337,7 @@ def test_the_line_that_is_simulated_is_that_of_the_rules() -> None:
                 at = int(cut.at_ms * 1_000)
                 hop = int(TIMES.hop_ms * 1_000)
                 if node == receiver:
-                    before = {c.stream: at - hop for c in channels}
+                    before: dict[str, int] = {c.stream: at - hop for c in channels}
                     found.append(Place(number, before, {}))
                 else:
                     found.append(Place(number, {}, {f"{node}>r": at}))

@@ -112,10 +112,10 @@ def _cluster(throughput: Results, failure: Results) -> str:
             if cost is not None and bare is not None:
                 per_s = cost.rate(workers, workers)
                 rate, share = f"{per_s:,.0f}", f"{per_s / bare.rate(workers, workers):.0%}"
-            said = ("–",) * 3
+            said = ["–", "–", "–"]
             if times is not None:
                 all_times = (times.delay_ms, times.complete_ms, times.recovered_ms)
-                said = tuple(f"{ms:,.0f}" for ms in all_times)
+                said = [f"{ms:,.0f}" for ms in all_times]
             rows.append((workers, protocol, rate, share, *said))
     header = (
         "instances", "protocol", "tuples/s", "of unprotected", "delay (p50), ms", "complete, ms",
@@ -198,11 +198,12 @@ def _simulated(results: Results) -> list[tuple[str, Results]]:
 
 
 def _share_invalid(run: Results) -> float:
-    return (run["useless"] + run["rolledPast"]) / max(1, run["checkpoints"])
+    invalid, checkpoints = run["useless"] + run["rolledPast"], run["checkpoints"]
+    return float(invalid / max(1, checkpoints))
 
 
 def _restart_ms(run: Results) -> float:
-    recovery = run["recovery"]
+    recovery: dict[str, float | None] = run["recovery"]
     return sum(recovery[n] or 0 for n in ("detected_ms", "restarted_ms", "replayed_ms"))
 
 

@@ -542,7 +542,7 @@ def _first_line_ms(unit: UnitFigures, around: Surroundings) -> float:
     after the first of them, and each unit before it after another one, at most.
     """
     first_ms = max(float(EARLY_MS), around.checkpoint_interval_ms / EARLY_PART)
-    return (2**unit.together.depth - 1) * first_ms
+    return float((1 << unit.together.depth) - 1) * first_ms
 
 
 def _line_lag_ms(unit: UnitFigures, around: Surroundings) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast_bench.reporter import former_results, table, write_page
 from holdfast_bench.spine import machine
+from holdfast_chaos.cluster_job import TOGETHER
 from holdfast_chaos.cluster_runs import FAULTS, ClusterRuns, RunFailed, run_program
 from holdfast_chaos.standalone import StandaloneCluster
 
@@ -23,6 +24,7 @@ SLOTS: Final = 4
 EXPERIMENTS: Final = (*(fault for fault in FAULTS if fault != "none"), "programs")
 _PROTECTIONS: Final = {
     "executor": ("embedded",),
+    "region": TOGETHER,
     "two-executors": ("folder", "upstream", "active", "passive"),
     "two-workers": ("folder", "upstream", "active", "passive"),
 }
@@ -239,7 +241,8 @@ def _protection_table(results: dict[str, Any], tried: list[str]) -> str:
     names = (
         "*embedded*: `Checkpointed` every 0.5 s in data nodes on the workers' own disks, two "
         "copies; *folder*: the same in a shared folder; *upstream*: `UpstreamBackup`; *active* and "
-        "*passive*: standby, `strict=True`.\n\n"
+        "*passive*: standby, `strict=True`; *aligned*, *unaligned*, *uncoordinated*, *induced*: "
+        "units that recover together, which read events as they come.\n\n"
     )
     return names + table(("fault", "protection", "runs", "median ms", "least", "most"), rows)
 

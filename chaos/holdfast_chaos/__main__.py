@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
 from holdfast_chaos import replicated_runs, together_runs
+from holdfast_chaos.together_runs import SLOTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def main() -> int:
     parser.add_argument("--report", help="a JSON file for all outcomes; those in it are kept")
     given = parser.parse_args()
     first, _, stop = given.seeds.partition(":")
-    spark = hf.session("holdfast-chaos")
+    spark = hf.session("holdfast-chaos", SLOTS)
     spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
     try:
         found = _RUNS[given.protection](spark, range(int(first), int(stop or int(first) + 1)))

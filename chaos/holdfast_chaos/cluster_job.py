@@ -20,20 +20,28 @@ from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import (
     ActiveStandby,
     Checkpointed,
+    CommunicationInduced,
+    Coordinated,
     PassiveStandby,
     Protection,
     Replicated,
+    Uncoordinated,
     UpstreamBackup,
 )
 from holdfast.driver.session import session
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.queries import KINDS, build
 from holdfast.nexmark.run import NexmarkRun
-from holdfast.nexmark.source import counts_of
+from holdfast.nexmark.source import NexmarkSource, counts_of
 from holdfast.shell.processes import die_with_parent
+from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import DISK_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.streams import Stream
     from holdfast.driver.query import Query
 
 STATUS: Final = "status.json"
@@ -52,8 +60,17 @@ PROTECTIONS: Final[dict[str, Protection]] = {
     "active": ActiveStandby(strict=True),
     "passive": PassiveStandby(strict=True),
     "replicated": Replicated(replicas=2, delay="5 seconds"),
+    "aligned": Coordinated(interval="500 milliseconds"),
+    "unaligned": Coordinated(interval="500 milliseconds", aligned=False),
+    "uncoordinated": Uncoordinated(interval="500 milliseconds", jitter="100 milliseconds"),
+    "induced": CommunicationInduced(
+        interval="500 milliseconds", jitter="100 milliseconds", scope="all"
+    ),
 }
 """Of all units. `embedded`: checkpoints in data nodes on the workers' own disks."""
+TOGETHER: Final = ("aligned", "unaligned", "uncoordinated", "induced")
+"""With these the query reads its events from two sources, as they come."""
+CHECKPOINTED: Final = ("embedded", "folder", *TOGETHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +78,7 @@ class ClusterRun:
     """One run of a NexMark query.
 
     Attributes:
-        query: Which.
+        query: Which; one of `BY_ARRIVAL` reads each kind of event from two sources, as they come.
         protection: One of `PROTECTIONS`.
         seconds: For how long there is input.
         origin_us: When it begins.
@@ -84,19 +101,52 @@ class ClusterRun:
     parallelism: int = 1
     verifies: bool = False
 
+    @property
+    def is_by_arrival(self) -> bool:
+        """Whether the order of what comes out is not known."""
+        return self.query in BY_ARRIVAL
+
+    @property
+    def sink(self) -> str:
+        """The name of the only sink: that of the NexMark query."""
+        return BY_ARRIVAL.get(self.query, self.query)
+
+    def flow(self) -> Dataflow:
+        """The dataflow."""
+        if not self.is_by_arrival:
+            return self.nexmark().flow()[0]
+
+        def both(flow: Dataflow, kind: str) -> Stream:
+            first, second = (self._half(flow, kind, half) for half in (1, 2))
+            return first.union(second, order="arrival")
+
+        return build(self.sink, both)
+
+    def _half(self, flow: Dataflow, kind: str, half: int) -> Stream:
+        """One of the two sources of a kind of event."""
+        nexmark = self.nexmark()
+        counts = counts_of(nexmark.events)
+        read = sum(counts[each] for each in KINDS[self.sink])
+        rate = self.rate * counts[kind] / read / 2
+        config = NexmarkConfig(
+            seed=self.seed + half, events_per_second=int(self.rate * nexmark.events / read / 5)
+        )
+        source = NexmarkSource(kind, counts[kind] // 2, config, rate, self.origin_us)
+        name = f"{kind}s-{half}"
+        return flow.source_generator(source, name=name, unit=name, partitions=self.parallelism)
+
     def nexmark(self) -> NexmarkRun:
         """The run; its event time runs ahead of the clock, so that windows close meanwhile."""
         counts = counts_of(5_000)
-        kinds = {"q1": ("bid",), "q12": ("bid",)}.get(self.query, ("person", "auction"))
-        read = sum(counts[kind] for kind in kinds) / 5_000
+        read = sum(counts[kind] for kind in KINDS[self.sink]) / 5_000
         events = max(50, int(self.rate * self.seconds / read) // 50 * 50)
         return NexmarkRun(
-            self.query,
+            self.sink,
             events,
             self.rate,
             self.parallelism,
             PROTECTIONS[self.protection],
-            self.emit if self.query == "q12" else "final",
+            self.emit if self.sink == "q12" else "final",
             self.seed,
             origin_us=self.origin_us,
             speed=5.0,
@@ -127,15 +177,14 @@ def serve(spark: SparkSession, folder: Path) -> None:
 
 
 def _result(spark: SparkSession, folder: Path, number: int, run: ClusterRun) -> dict[str, Any]:
-    nexmark = run.nexmark()
-    flow, _ = nexmark.flow()
+    flow = run.flow()
     result: dict[str, Any] = {"run": asdict(run)}
     query = None
     try:
         query = flow.start(
             spark,
             checkpointLocation=run.location,
-            protection=nexmark.protection,
+            protection=PROTECTIONS[run.protection],
             parallelism=run.parallelism,
             options=_OPTIONS,
         )

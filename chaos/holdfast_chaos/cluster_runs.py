@@ -30,7 +30,8 @@ from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_chaos import cluster_job
-from holdfast_chaos.cluster_job import END, STATUS, ClusterRun, put
+from holdfast_chaos.cluster_job import CHECKPOINTED, END, STATUS, TOGETHER, ClusterRun, put
+from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import StandaloneCluster, kill_session, wait_for_end
 
 FAULTS: Final = {
@@ -41,9 +42,11 @@ FAULTS: Final = {
     "two-workers": "kill -9 of that worker and of another one at the same time",
     "cut": "that worker cut off from the network for 5 s, and healed",
     "driver": "kill -9 of the driver, and the same submitted again",
+    "region": "kill -9 of the executor that holds a node of units that recover together",
     "leaving": "that executor told to leave (decommissioned): its nodes are to be elsewhere first",
 }
 _VICTIMS: Final = {"q1": "ingest[0]", "q12": "counts[0]", "q3": "join[0]", "q8": "join[0]"}
+_QUERY_OF: Final = dict.fromkeys(TOGETHER, "q12 by arrival")
 _CUT_S: Final = 5.0
 _RESTART_S: Final = 1.0
 _LEAVE_S: Final = 30.0
@@ -103,7 +106,7 @@ class Sink:
 
     def __init__(self, run: ClusterRun) -> None:
         """The log need not exist yet."""
-        self._path = stream_path(run.location, run.query, 0)
+        self._path = stream_path(run.location, run.sink, 0)
         self._reader: StreamLogReader | None = None
         self._batches: list[pa.RecordBatch] = []
         self.incarnation = 0
@@ -274,7 +277,7 @@ class ClusterRuns:
         fault: str,
         protection: str,
         *,
-        query: str = "q12",
+        query: str | None = None,
         seconds: float = 10.0,
         after_s: float = 2.0,
         seed: int = 1,
@@ -284,26 +287,29 @@ class ClusterRuns:
         Args:
             fault: One of `FAULTS`.
             protection: One of `cluster_job.PROTECTIONS`.
-            query: Of NexMark.
+            query: Of NexMark; None: q12, by arrival where units are to recover together.
             seconds: For how long there is input.
             after_s: When to strike, in seconds of input.
             seed: Of the generator.
 
         What comes out is compared with what a run without faults puts out, which is made first,
-        and that with Spark SQL.
+        and that with Spark SQL. If its order is not known, it is compared with Spark SQL itself.
         """
+        query = query or _QUERY_OF.get(protection, "q12")
         key = query, "changes", seconds, seed
-        if fault != "none" and key not in self._references:
+        is_by_arrival = query in BY_ARRIVAL
+        if not (fault == "none" or is_by_arrival or key in self._references):
             first = self.reference(query, seconds, seed)
             if first.violations:
                 return first
+        verifies = fault == "none" or is_by_arrival
         for ahead_s in _AHEAD_S:
             driver = self._up()
             self._locations += 1
             location = str(self._folder / f"location-{self._locations}")
             origin_us = now_us() + int(ahead_s * 1e6)
             run = ClusterRun(
-                query, protection, seconds, origin_us, location, seed=seed, verifies=fault == "none"
+                query, protection, seconds, origin_us, location, seed=seed, verifies=verifies
             )
             outcome = FaultOutcome(fault, run)
             with contextlib.suppress(EndedEarly):
@@ -331,6 +337,8 @@ class ClusterRuns:
                 driver, number = self._strike(driver, number, outcome)
             driver.wait(lambda: driver.result(number) is not None, f"the end of {fault}")
             outcome.result = driver.result(number) or {}
+            if run.is_by_arrival:
+                return  # The driver has compared it.
             sink = Sink(run)
             sink.poll()
             if fault == "none":
@@ -359,7 +367,7 @@ class ClusterRuns:
                 return False
             nodes = status["nodes"].values()
             is_ready = all(r["is_ready"] and r["pid"] for replicas in nodes for r in replicas)
-            is_kept = run.protection not in ("embedded", "folder") or status["checkpoints"] > 1
+            is_kept = run.protection not in CHECKPOINTED or status["checkpoints"] > 1
             has_data_nodes = run.protection != "embedded" or len(status["data_nodes"]) == 3
             return is_ready and is_kept and has_data_nodes and status["input_tuples"] >= wanted
 
@@ -373,7 +381,7 @@ class ClusterRuns:
         """Do what the fault says and wait for the first new output; who runs it from now on."""
         cluster, run = self._cluster, outcome.run
         status, sink = driver.status(), Sink(run)
-        victim = cluster.worker_of(status["nodes"][_VICTIMS[run.query]][0]["pid"])
+        victim = cluster.worker_of(status["nodes"][_VICTIMS[run.sink]][0]["pid"])
         if victim is None:  # Harmless only if it has been told to stop: then the run's end follows.
             missing = f"the end of a run whose victim is on no worker: {status}"
             driver.wait(lambda: driver.result(number) is not None, missing)
@@ -418,7 +426,7 @@ class ClusterRuns:
     def _strike_workers(self, fault: str, workers: list[int]) -> None:
         now_s = time.monotonic()
         for worker in workers:
-            if fault in ("executor", "two-executors"):
+            if fault in ("executor", "two-executors", "region"):
                 for pid in self._cluster.executors(worker):
                     os.kill(pid, signal.SIGKILL)
             elif fault == "leaving":

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 QUERIES: Final = (*BY_ARRIVAL, ARRIVAL, LOOP)
 DRIVER: Final = "driver"
 """Among the kinds that struck: the driver was killed before anything else."""
+SLOTS: Final = 16
+"""Two instances of each unit of a query with two kinds of events."""
 _DRIVER_PERCENT: Final = 10
 _UP_S: Final = 15.0
 """Until a driver of its own has its session and its nodes."""
@@ -97,7 +99,7 @@ def _kill_driver(seed: int, folder: str, outcome: RealOutcome) -> int:
 
 def _drive(seed: int, folder: str, origin_us: int) -> None:
     """The driver that will be killed."""
-    spark = hf.session("holdfast-together")
+    spark = hf.session("holdfast-together", SLOTS)
     run = draw_run(seed)
     flow = runs.flow_of(run, origin_us, runs.tap_of(run, folder))
     query = runs.start(spark, run, flow, runs.location_in(folder))

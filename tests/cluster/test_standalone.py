@@ -79,6 +79,14 @@ def test_a_worker_with_one_of_two_replicas_may_be_cut_off_and_healed(
     assert outcome.result["tentative"] == 0
 
 
+def test_units_that_recover_together_may_lose_an_executor(runs: ClusterRuns) -> None:
+    """`holdfast bench cluster --only region` does the same to all of their protections."""
+    outcome = runs.execute("region", "uncoordinated")
+    check(outcome)
+    assert outcome.first_output_ms is not None
+    assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
+
+
 @pytest.mark.parametrize("protection", ["upstream", "embedded"])
 def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns, protection: str) -> None:
     check(runs.execute("driver", protection))

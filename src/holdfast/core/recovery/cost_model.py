@@ -39,7 +39,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from holdfast.core.recovery.first_periods import EARLY_MS, EARLY_PART
+from holdfast.core.recovery.first_periods import first_line_ms
 from holdfast.core.recovery.forced_checkpoints import forced_per_basic
 
 Guarantee = Literal["precise", "rollback", "gap"]
@@ -515,7 +515,10 @@ def uncoordinated(
     A checkpoint of a unit is behind the newest ones of all instances before it, the oldest of which
     is T n/(n+1) old on average. It holds where nothing goes in a circle: there a line may not move.
     """
-    lag_ms, line_ms = _line_lag_ms(unit, around), _first_line_ms(unit, around)
+    lag_ms, line_ms = (
+        _line_lag_ms(unit, around),
+        first_line_ms(unit.together.depth, around.checkpoint_interval_ms),
+    )
     return _with_others(guarantee, unit, around, variant, lag_ms, line_ms)
 
 
@@ -527,22 +530,15 @@ def communication_induced(
     wave_ms = around.network_delay_ms + PASS_MS
     interval_ms = period_ms / (1 + forced_per_basic(unit.together.circle, period_ms, wave_ms))
     often = replace(around, checkpoint_interval_ms=interval_ms, jitter_ms=0.0)
-    lag_ms, line_ms = _line_lag_ms(unit, often), _first_line_ms(unit, around)
+    lag_ms, line_ms = (
+        _line_lag_ms(unit, often),
+        first_line_ms(unit.together.depth, around.checkpoint_interval_ms),
+    )
     return _with_others(guarantee, unit, often, variant, lag_ms, line_ms)
 
 
 PASS_MS: Final = 10.0
 """Assumed of a node under load: from one pass to the next, before which it hears of others."""
-
-
-def _first_line_ms(unit: UnitFigures, around: Surroundings) -> float:
-    """Until a line lies behind a recovery, and has results of the replacement before it.
-
-    All cut often then, with periods that double (core/haunit/durability/lines.py): the replacement
-    after the first of them, and each unit before it after another one, at most.
-    """
-    first_ms = max(float(EARLY_MS), around.checkpoint_interval_ms / EARLY_PART)
-    return float((1 << unit.together.depth) - 1) * first_ms
 
 
 def _line_lag_ms(unit: UnitFigures, around: Surroundings) -> float:

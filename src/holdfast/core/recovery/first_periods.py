@@ -36,3 +36,15 @@ class FirstPeriods:
             return usual_ms
         self._next_ms = 2 * early_ms
         return early_ms
+
+
+def first_line_ms(depth: int, usual_ms: float) -> float:
+    """Until a line lies behind a recovery, and has results of the replacement before it, at most.
+
+    The replacement cuts after the first period, and each unit before it after another one.
+
+    Args:
+        depth: Units that the input has passed through, the replacement's counted.
+        usual_ms: Their usual period.
+    """
+    return float((1 << depth) - 1) * max(float(EARLY_MS), usual_ms / EARLY_PART)

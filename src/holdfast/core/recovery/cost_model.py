@@ -515,11 +515,8 @@ def uncoordinated(
     A checkpoint of a unit is behind the newest ones of all instances before it, the oldest of which
     is T n/(n+1) old on average. It holds where nothing goes in a circle: there a line may not move.
     """
-    lag_ms, line_ms = (
-        _line_lag_ms(unit, around),
-        first_line_ms(unit.together.depth, around.checkpoint_interval_ms),
-    )
-    return _with_others(guarantee, unit, around, variant, lag_ms, line_ms)
+    line_ms = first_line_ms(unit.together.depth, around.checkpoint_interval_ms)
+    return _with_others(guarantee, unit, around, variant, _line_lag_ms(unit, around), line_ms)
 
 
 def communication_induced(
@@ -530,11 +527,8 @@ def communication_induced(
     wave_ms = around.network_delay_ms + PASS_MS
     interval_ms = period_ms / (1 + forced_per_basic(unit.together.circle, period_ms, wave_ms))
     often = replace(around, checkpoint_interval_ms=interval_ms, jitter_ms=0.0)
-    lag_ms, line_ms = (
-        _line_lag_ms(unit, often),
-        first_line_ms(unit.together.depth, around.checkpoint_interval_ms),
-    )
-    return _with_others(guarantee, unit, often, variant, lag_ms, line_ms)
+    line_ms = first_line_ms(unit.together.depth, around.checkpoint_interval_ms)
+    return _with_others(guarantee, unit, often, variant, _line_lag_ms(unit, often), line_ms)
 
 
 PASS_MS: Final = 10.0

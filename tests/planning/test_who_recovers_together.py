@@ -14,6 +14,7 @@ from holdfast.errors import DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 from holdfast.planning.plan import plan_dataflow
+from holdfast.planning.regions import _with_empty_channels
 
 _SOURCE = NexmarkSource("bid", 10, NexmarkConfig())
 UNCOORDINATED = UnitProtection(
@@ -112,3 +113,14 @@ def test_who_recovers_together_agrees_on_who_goes_back():
     assert {u for u, plan in plans.items() if plan.all_go_back} == {"union", "counts"}
     with pytest.raises(DataflowError, match="same rolls_back"):
         _plans(union=everybody)
+
+
+def test_an_aligned_round_leaves_channels_empty_but_to_who_merges_by_time():
+    aligned = replace(UNCOORDINATED, cuts=Cuts.ALIGNED)
+    plans = _plans(union=aligned, counts=aligned, bids=aligned, more=aligned)
+    assert [spec.is_empty_at_cuts for spec in plans["union"].outputs] == [True]
+    assert not any(spec.is_empty_at_cuts for spec in plans["counts"].outputs), "they are gated"
+    assert not any(s.is_empty_at_cuts for plan in _plans().values() for s in plan.outputs)
+    waiting = replace(plans["counts"], inputs=plans["counts"].inputs * 2)
+    union, _ = _with_empty_channels((plans["union"], waiting))
+    assert [spec.is_empty_at_cuts for spec in union.outputs] == [False]

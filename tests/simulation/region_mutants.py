@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mutants import Mutant
 
 from holdfast.core.coordinator.region import Region
+from holdfast.core.haunit.durability.coordinated import Coordinated
 from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.outputs.line_gate import LineGate
 from holdfast.core.haunit.restoration import CheckpointRestoration, LineRestoration
 from holdfast.core.recovery.checkpoint_graph import Channel
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.planning import regions as planning
 from holdfast.sim.workload.protections import UNCOORDINATED
 
@@ -101,6 +104,17 @@ def _forget_boundaries(original: Any) -> Any:
     return is_orphaned
 
 
+def _claim_to_hold_what_is_not_stored(original: Any) -> Any:
+    """A checkpoint of an aligned round names tuples that it has left out."""
+
+    def cut(self: Coordinated, *, is_state_kept: bool) -> RestartPoint:
+        point: RestartPoint = original(self, is_state_kept=is_state_kept)
+        none = dict.fromkeys(self.unit.plan.streams_empty_at_cuts(), 0)
+        return replace(point, held_from=point.held_from | none)
+
+    return cut
+
+
 def _mutant(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _DEADLY) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=UNCOORDINATED, dataflow="arbitrary")
 
@@ -122,4 +136,12 @@ REGION_MUTANTS = {
     "plans without halting": _mutant(Lines, "is_halted", _say_and_go_on),
     "forgets boundaries in the line": _mutant(Channel, "is_orphaned", _forget_boundaries),
     "moves the line to the newest points": _mutant(Region, "_oldest_line", _line_of_the_newest),
+    "claims to hold what an aligned round leaves out": Mutant(
+        Coordinated,
+        "cut",
+        _claim_to_hold_what_is_not_stored,
+        kinds=_DEADLY,
+        approach="coordinated, aligned",
+        dataflow="arbitrary",
+    ),
 }

@@ -437,6 +437,9 @@ def checkmate(
         list[float] | None,
         typer.Option(min=0.0, max=1.0, help="Of skew: the share of hot items; repeatable."),
     ] = None,
+    fixed: Annotated[
+        bool, typer.Option("--fixed", help="Of skew: one item is hot for ever, as in the paper.")
+    ] = False,
     repeats: Annotated[int | None, typer.Option(min=1, help="Runs as fast as possible.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write checkmate.md, .json and plots here.")
@@ -453,6 +456,7 @@ def checkmate(
         (1,) if workers is None else tuple(workers),
         _known(protocol, bench.PROTOCOLS[1:]),
         bench.HOT_RATIOS if hot is None else tuple(hot),
+        fixed,
     )
     if workers is not None:
         sizes = replace(sizes, workers=tuple(workers))

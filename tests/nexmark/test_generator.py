@@ -9,6 +9,7 @@ from holdfast.nexmark.generator import (
     ACTIVE_PERSONS,
     CATEGORIES,
     FIRST_CATEGORY,
+    HOT_FOR_EVER,
     HOT_SPAN,
     PER_GROUP,
     SCHEMAS,
@@ -96,6 +97,17 @@ def test_bids_and_auctions_refer_to_what_happened_before_and_is_active(hot_ratio
     assert set(auctions["seller"].tolist()) <= sellers
     assert set(bids["bidder"].tolist()) <= sellers
     assert set(bids["auction"].tolist()) <= set(auctions["id"].tolist())
+
+
+@pytest.mark.parametrize("kind", ["bid", "auction"])
+def test_the_hot_item_changes_or_never_does(kind: str) -> None:
+    column = "bidder" if kind == "bid" else "seller"
+    moving, fixed = (
+        generate(kind, 30_000, 30_000, NexmarkConfig(seed=5, hot_ratio=1.0, hot_span=span))
+        for span in (HOT_SPAN, HOT_FOR_EVER)
+    )
+    assert len(set(moving.column(column).to_pylist())) > 5
+    assert set(fixed.column(column).to_pylist()) == {0}
 
 
 def test_the_hot_ratio_is_the_share_of_references_to_the_hot_item() -> None:

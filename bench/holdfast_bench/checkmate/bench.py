@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 EXPERIMENTS: Final = ("throughput", "failure", "kills", "standstill", "skew", "cyclic", "scale")
+FIXED: Final = " fixed"
+"""Behind the share of hot items that do not change."""
 HOT_RATIOS: Final = (0.1, 0.2, 0.3)
 _SLOTS: Final = 32
 
@@ -48,6 +50,7 @@ class Wanted:
         workers: Instances of every unit, one after the other.
         protocols: Of `cyclic`, `kills` and `standstill`.
         hot: Shares of events that refer to a hot item, of `skew`.
+        is_hot_fixed: Whether that is the same one for ever.
     """
 
     experiments: tuple[str, ...] = EXPERIMENTS
@@ -55,6 +58,7 @@ class Wanted:
     workers: tuple[int, ...] = (1,)
     protocols: tuple[str, ...] = PROTOCOLS[1:]
     hot: tuple[float, ...] = HOT_RATIOS
+    is_hot_fixed: bool = False
 
 
 Point = tuple[tuple[str, ...], Callable[[], dict[str, Any]]]
@@ -110,7 +114,8 @@ def _on_spark(spark: SparkSession, wanted: Wanted, sizes: Sizes, say: Say) -> It
         elif name == "skew":
             for query, hot in itertools.product(wanted.queries, wanted.hot):
                 skewed = partial(runs.failure, spark, query, workers, sizes, say, hot_ratio=hot)
-                yield (name, query, f"{hot:g}"), skewed
+                skewed = partial(skewed, is_hot_fixed=wanted.is_hot_fixed)
+                yield (name, query, f"{hot:g}{FIXED * wanted.is_hot_fixed}"), skewed
         elif name in alone:
             for protocol in wanted.protocols:
                 yield (name, protocol), partial(alone[name], spark, protocol, sizes, say)

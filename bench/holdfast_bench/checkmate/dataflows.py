@@ -22,7 +22,7 @@ from holdfast.api.protections import (
     Unprotected,
 )
 from holdfast.api.streams import Stream
-from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.generator import HOT_FOR_EVER, HOT_SPAN, NexmarkConfig
 from holdfast.nexmark.queries import KINDS, build
 from holdfast.nexmark.source import NexmarkSource
 from holdfast_bench.inputs import LogInput, Recording, record
@@ -115,13 +115,15 @@ class Paced:
         query: Its name.
         rate: Tuples per second, of all kinds.
         seconds: For how long.
-        hot_ratio: Share of events that refer to a hot item, which changes.
+        hot_ratio: Share of events that refer to a hot item.
+        is_hot_fixed: Whether that is the same one for ever, as in the paper; else it changes.
     """
 
     query: str
     rate: float
     seconds: float
     hot_ratio: float = 0.0
+    is_hot_fixed: bool = False
 
     def flow(self, partitions: int, order: str = "arrival") -> tuple[Dataflow, float]:
         """The dataflow, and when its first event comes, in seconds since the epoch."""
@@ -133,7 +135,10 @@ class Paced:
 
         def source(flow: Dataflow, kind: str, half: int) -> Stream:
             config = NexmarkConfig(
-                seed=half, events_per_second=events_per_second, hot_ratio=self.hot_ratio
+                seed=half,
+                events_per_second=events_per_second,
+                hot_ratio=self.hot_ratio,
+                hot_span=HOT_FOR_EVER if self.is_hot_fixed else HOT_SPAN,
             )
             count, rate = int(shares[kind] * self.seconds), shares[kind]
             events = NexmarkSource(kind, count, config, rate, int(origin_s * 1e6))

@@ -230,11 +230,12 @@ def failure(
     say: Say,
     *,
     hot_ratio: float = 0.0,
+    is_hot_fixed: bool = False,
 ) -> dict[str, Any]:
     """Each protocol at a steady rate; a node is killed, and latencies are watched."""
     found = {}
     for protocol in PROTOCOLS[1:]:
-        paced = Paced(query, sizes.rate, sizes.seconds, hot_ratio)
+        paced = Paced(query, sizes.rate, sizes.seconds, hot_ratio, is_hot_fixed)
         flow, origin_s = paced.flow(partitions=min(workers, 2))
         run = failed_run(spark, flow, origin_s, VICTIMS[query], protocol, workers, sizes)
         found[protocol] = run

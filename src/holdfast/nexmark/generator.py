@@ -30,6 +30,7 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 ACTIVE_PERSONS: Final = 1_000
 ACTIVE_AUCTIONS: Final = 300
 HOT_SPAN: Final = 100
+HOT_FOR_EVER: Final = 1 << 40
 FIRST_CATEGORY: Final = 10
 CATEGORIES: Final = 5
 STATES: Final = ("AZ", "CA", "ID", "OR", "WA", "WY")
@@ -80,12 +81,15 @@ class NexmarkConfig:
         events_per_second: Events of all kinds per second of event time.
         hot_ratio: Probability that an event refers to the hot person or auction.
         base_time_us: Event time of event 0, microseconds since the epoch.
+        hot_span: After so many persons, or auctions, another one is hot; `HOT_FOR_EVER`: the first
+            one always is.
     """
 
     seed: int = 1
     events_per_second: int = 10_000
     hot_ratio: float = 0.0
     base_time_us: int = 1_436_918_400_000_000
+    hot_span: int = HOT_SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def _draws(seed: Any, stream: Any, index: Any) -> Any:
 
 
 @numba.njit(
-    "void(uint64, uint64, int64, int64, int64, int64, int64, int64, int64, "
+    "void(uint64, uint64, int64, int64, int64, int64, int64, int64, int64, int64, "
     "int64[:], int64[:], int64[:], int64[:])",
     cache=True,
     nogil=True,
@@ -172,13 +176,14 @@ def _bids(  # type: ignore[no-untyped-def]
     base,
     rate,
     hot,
+    hot_span,
     prices,
     auction,
     bidder,
     price,
     time_us,
 ) -> None:
-    """Fill the columns of bids; `hot` is the probability times 2^20."""
+    """Fill the columns of bids; `hot` is the probability times 2^20, of one in `hot_span`."""
     for i in range(len(auction)):
         k = _index(first + i, partition, partitions)
         number = k // 46 * 50 + 4 + k % 46
@@ -188,12 +193,12 @@ def _bids(  # type: ignore[no-untyped-def]
         auctions = group * 3 + 3
         persons = group + 1
         if np.int64(a & np.uint64(0xFFFFF)) < hot:
-            auction[i] = (auctions - 1) // 100 * 100
+            auction[i] = (auctions - 1) // hot_span * hot_span
         else:
             span = min(auctions, 300)
             auction[i] = auctions - 1 - np.int64((a >> np.uint64(20)) % np.uint64(span))
         if np.int64(b & np.uint64(0xFFFFF)) < hot:
-            bidder[i] = (persons - 1) // 100 * 100
+            bidder[i] = (persons - 1) // hot_span * hot_span
         else:
             span = min(persons, 1000)
             bidder[i] = persons - 1 - np.int64((b >> np.uint64(20)) % np.uint64(span))
@@ -232,6 +237,7 @@ def _bid_batch(first: int, count: int, config: NexmarkConfig, share: Share) -> p
         config.base_time_us,
         config.events_per_second,
         int(config.hot_ratio * (1 << 20)),
+        config.hot_span,
         10_000_000,
         *columns,
     )
@@ -265,7 +271,7 @@ def _auction_batch(
     span = np.minimum(persons, ACTIVE_PERSONS)
     seller = persons - 1 - ((drawn >> np.uint64(20)) % span.astype(np.uint64)).astype(np.int64)
     is_hot = (drawn & np.uint64(0xFFFFF)).astype(np.int64) < int(config.hot_ratio * (1 << 20))
-    seller = np.where(is_hot, (persons - 1) // HOT_SPAN * HOT_SPAN, seller)
+    seller = np.where(is_hot, (persons - 1) // config.hot_span * config.hot_span, seller)
     initial = 1 + ((drawn >> np.uint64(24)) % np.uint64(10_000)).astype(np.int64)
     reserve = initial + ((drawn >> np.uint64(30)) % np.uint64(10_000)).astype(np.int64)
     category = FIRST_CATEGORY + ((drawn >> np.uint64(44)) % np.uint64(CATEGORIES)).astype(np.int64)

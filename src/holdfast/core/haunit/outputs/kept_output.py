@@ -2,7 +2,7 @@
 
 Of tuples, what receivers may still need; both take them difference by difference. When a stream is
 numbered anew its ids are those of other tuples, and both take everything once more. Notes that
-stand there are few, and are taken whole each time. Where rounds leave nothing on its way, a
+stand there are few, and are taken whole each time. Where nothing is on its way at a cut, a
 checkpoint takes no tuples.
 """
 

@@ -162,9 +162,7 @@ def times_tried(failure: Results) -> Iterator[Tried]:
     for query, by_workers in failure.items():
         for workers, point in sorted(by_workers.items(), key=lambda item: int(item[0])):
             for protocol, run in point["protocols"].items():
-                found = foretold_times(
-                    failure, query, int(workers), protocol, run.get("interval_ms", _INTERVAL_MS)
-                )
+                found = foretold_times(failure, query, int(workers), protocol, _interval_ms(run))
                 if found is None or query not in UNIONS:
                     continue
                 is_fitted = query == TIMED and int(workers) in FITTED
@@ -176,6 +174,11 @@ def times_tried(failure: Results) -> Iterator[Tried]:
                 waits = steady_p50(run)
                 if waits:
                     yield Tried("delay (p50), ms", *about, found.delay_ms, waits, is_fitted)
+
+
+def _interval_ms(run: Results) -> int:
+    sizes: dict[str, int] = run.get("sizes", {})
+    return sizes.get("interval_ms", _INTERVAL_MS)
 
 
 def steady_p50(run: Results) -> float | None:

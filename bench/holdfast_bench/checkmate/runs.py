@@ -276,7 +276,7 @@ def failed_run(
             "predicted": foretold,
             "is_identical": verified.is_identical,
             "unplanned_failures": len(query.failures) - 1,
-            "interval_ms": sizes.interval_ms,
+            "sizes": {"interval_ms": sizes.interval_ms},
             **checkpoints_of(query),
         }
 
@@ -394,7 +394,7 @@ def kills(spark: SparkSession, protocol: str, sizes: Sizes, say: Say) -> dict[st
         ),
     )
     say(f"{protocol}: first output {found['first_output_ms']['median']:,.0f} ms after a kill")
-    return {"interval_ms": sizes.interval_ms, **found}
+    return {"sizes": {"interval_ms": sizes.interval_ms}, **found}
 
 
 # -- a large state --------------------------------------------------------------------------------

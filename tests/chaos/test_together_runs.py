@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 from holdfast_chaos.promises import TOGETHER, protection_named
 from holdfast_chaos.runs import KINDS, SOURCES
 from holdfast_chaos.together_runs import (
-    DRIVER,
     QUERIES,
     draw_run,
     execute_seed,
@@ -16,15 +15,15 @@ from holdfast_chaos.together_runs import (
     told,
 )
 
-WITH_DRIVER = 8
+SAMPLE = 2
 """`python -m holdfast_chaos --protection together --seeds 0:100` runs more of them."""
 
 
 @pytest.mark.slow
-def test_killed_nodes_and_a_killed_driver_change_no_result(spark: SparkSession) -> None:
-    outcome = execute_seed(spark, WITH_DRIVER)
+def test_killed_stopped_and_held_up_nodes_change_no_result(spark: SparkSession) -> None:
+    outcome = execute_seed(spark, SAMPLE)
     assert not outcome.violations, told(outcome)
-    assert {DRIVER, "kill"} <= set(outcome.struck)
+    assert {"kill", "pause", "hold"} <= set(outcome.struck)
 
 
 def test_seeds_draw_all_queries_protections_and_faults() -> None:

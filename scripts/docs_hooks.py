@@ -33,5 +33,14 @@ def on_page_content(html, page, config, files):  # noqa: ANN001, ANN201
 
 def on_post_page(output, page, config):  # noqa: ANN001, ANN201
     """The theme's search has no name."""
+    return _with_named_search(output)
+
+
+def on_post_template(output, template_name, config):  # noqa: ANN001, ANN201
+    """Neither has it on the page for addresses that there are not."""
+    return _with_named_search(output)
+
+
+def _with_named_search(output):  # noqa: ANN001, ANN202
     dialog = 'data-md-component="search" role="dialog"'
     return output.replace(dialog, f'{dialog} aria-label="Search"')

@@ -34,9 +34,13 @@ for python in "${pythons[@]}"; do
     echo "== $("$python" --version), $end versions"
     "$uv" venv --quiet --clear --python "$(command -v "$python")" "$place"
     "$uv" pip install --quiet --python "$place/bin/python" --resolution "$resolution" \
-      ".[view,metrics,otel,s3]" "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120"
+      ".[view,metrics,otel,s3]" "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120" cryptography
     "$uv" pip list --quiet --python "$place/bin/python" | grep -E "$named"
-    PYTHONPATH=src "$place/bin/python" -m pytest -q -m "not slow" -p no:cacheprovider "${tests[@]}"
+    # Spark 4.1 does not have the tester that one test compares with. Older typers use what click will drop.
+    "$place/bin/python" -c 'import pyspark.sql.streaming.tws_tester' 2>/dev/null ||
+      tests+=(--ignore tests/core/operators/test_process.py)
+    PYTHONPATH=src "$place/bin/python" -m pytest -q -m "not slow" -p no:cacheprovider \
+      -W "ignore:'click:DeprecationWarning" "${tests[@]}"
     "$place/bin/holdfast" nexmark q12 --seconds 8 --kill counts@3s --verify
   done
 done

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from chromium import chromium, is_as_wide_as_the_screen, opened
+from chromium import DESK, chromium, is_as_wide_as_the_screen, opened
 from playwright.sync_api import Browser, Page
 
 from holdfast.view.model import Facts
@@ -93,5 +93,29 @@ def test_a_thousand_units_are_drawn_and_found(page: Page) -> None:
             "document.querySelectorAll('[data-table=replicas] tbody tr').length == 1"
         )
         assert page.locator("#actions button").count() == 0
+    finally:
+        view.stop()
+
+
+def test_rows_flow_downwards_on_a_phone_and_to_the_right_on_a_desk(page: Page) -> None:
+    view = serve(KilledOnDemand(2), port=0)
+
+    def corner(name: str) -> tuple[float, float]:
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        return box["x"], box["y"]
+
+    try:
+        page.goto(view.url)
+        page.wait_for_selector("#graph .box[data-level=up]")
+        (left, top), (to_left, below) = corner("source0"), corner("unit0")
+        assert (to_left, below > top) == (left, True)
+        assert page.locator("#graph").evaluate("graph => graph.scrollWidth <= graph.clientWidth")
+        page.get_by_role("button", name="source0").press("ArrowDown")
+        assert (page.locator(":focus").get_attribute("aria-label") or "").startswith("unit0")
+        page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
+        page.wait_for_selector("#graph .box[data-level=up]")
+        (left, top), (to_right, beside) = corner("source0"), corner("unit0")
+        assert (to_right > left, beside) == (True, top)
     finally:
         view.stop()

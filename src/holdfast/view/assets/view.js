@@ -1,6 +1,9 @@
 // Draws the page that the server makes. It decides nothing: words, figures and places come ready.
 "use strict";
-const BOX = { width: 190, height: 88, gapX: 110, gapY: 26, margin: 14 };
+const WIDE = { isTall: false, width: 190, height: 88, along: 110, across: 26, margin: 14, name: 22, text: 30 };
+const TALL = { isTall: true, width: 150, height: 88, along: 60, across: 16, margin: 10, name: 17, text: 23 };
+const NARROW = matchMedia("(max-width: 600px)"); // On a phone rows flow downwards: nobody has to scroll sideways for them.
+let BOX = NARROW.matches ? TALL : WIDE;
 const ROWS_AT_FIRST = 50;
 const find = (id) => document.getElementById(id);
 let page = {};
@@ -44,7 +47,8 @@ function showHead() {
   say(find("title"), page.title);
   say(find("state"), page.state.word);
   mark(find("state"), "data-word", page.state.word);
-  say(find("said"), page.state.word === "running" ? "" : page.state.text);
+  const isSaidBelow = page.warnings.some((one) => one.text === page.state.text);
+  say(find("said"), page.state.word === "running" || isSaidBelow ? "" : page.state.text);
   say(find("location"), page.location);
 }
 function showAge() {
@@ -80,8 +84,9 @@ const drawn = { boxes: new Map(), edges: new Map() };
 const turn = { all: [], written: [], near: [], next: 0 };
 let picked = "";
 function corner(box) {
-  return [BOX.margin + box.layer * (BOX.width + BOX.gapX),
-    BOX.margin + box.row * (BOX.height + BOX.gapY)];
+  return BOX.isTall
+    ? [BOX.margin + box.row * (BOX.width + BOX.across), BOX.margin + box.layer * (BOX.height + BOX.along)]
+    : [BOX.margin + box.layer * (BOX.width + BOX.along), BOX.margin + box.row * (BOX.height + BOX.across)];
 }
 function showGraph() {
   const { boxes, edges } = page.graph;
@@ -102,10 +107,12 @@ function showGraph() {
   for (const [key, edge] of Object.entries(edges)) {
     const [x1, y1] = corner(boxes[edge.from]);
     const [x2, y2] = corner(boxes[edge.to]);
-    const [a, b, c, d] = [x1 + BOX.width, y1 + BOX.height / 2, x2 - 3, y2 + BOX.height / 2];
-    const bend = Math.max(30, Math.abs(c - a) / 2);
-    const path = draw("path", { d: `M${a} ${b}C${a + bend} ${b} ${c - bend} ${d} ${c} ${d}`,
-      "marker-end": "url(#tip)" });
+    const [a, b, c, d] = BOX.isTall
+      ? [x1 + BOX.width / 2, y1 + BOX.height, x2 + BOX.width / 2, y2 - 3]
+      : [x1 + BOX.width, y1 + BOX.height / 2, x2 - 3, y2 + BOX.height / 2];
+    const bend = BOX.isTall ? BOX.along / 2 : Math.max(30, Math.abs(c - a) / 2);
+    const bent = BOX.isTall ? `${a} ${b + bend} ${c} ${d - bend}` : `${a + bend} ${b} ${c - bend} ${d}`;
+    const path = draw("path", { d: `M${a} ${b}C${bent} ${c} ${d}`, "marker-end": "url(#tip)" });
     const group = draw("g", {}, path);
     const entry = { group, write: null, isFar: false, left: Math.min(a, c) - bend,
       right: Math.max(a, c) + bend, top: Math.min(b, d) - 20, bottom: Math.max(b, d) + 20 };
@@ -124,8 +131,8 @@ function showGraph() {
     const parts = [0, 1, 2].map((n) => draw("text", { class: n ? "" : "name", x: 12,
       y: 22 + n * 18 }));
     const steps = draw("text", { class: "soft", x: 12, y: 77 });
-    parts[0].textContent = shortened(box.name, 22);
-    steps.textContent = shortened(box.kind === "unit" ? box.steps : box.kind, 30);
+    parts[0].textContent = shortened(box.name, BOX.name);
+    steps.textContent = shortened(box.kind === "unit" ? box.steps : box.kind, BOX.text);
     const group = draw("g", { class: "box", transform: `translate(${x} ${y})`, tabindex: 0,
       role: "button", "data-kind": box.kind, "aria-pressed": "false", "aria-label": box.name },
     draw("rect", { width: BOX.width, height: BOX.height, rx: 8 }), ...parts, steps);
@@ -154,7 +161,7 @@ function writer(kind, key, nodes, group, title) { // Writes what has changed sin
       if (written[n] === live[name]) return;
       isNew = true;
       written[n] = live[name];
-      nodes[n].textContent = shortened(live[name], 30);
+      nodes[n].textContent = shortened(live[name], BOX.text);
     });
     if (isNew && group) group.setAttribute("aria-label", [title, ...written].join(", "));
   };
@@ -198,6 +205,13 @@ function lookSoon() {
 for (const [of, what] of [[find("graph"), "scroll"], [window, "scroll"], [window, "resize"]]) {
   of.addEventListener(what, lookSoon, { passive: true });
 }
+NARROW.addEventListener("change", () => { // The phone has been turned.
+  BOX = NARROW.matches ? TALL : WIDE;
+  if (!page.graph) return;
+  picked = "";
+  showGraph();
+  showLive();
+});
 function shortened(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
@@ -240,7 +254,9 @@ function step(event, key) { // Arrows lead along the edges; Enter and the space 
     event.preventDefault();
     return pick(key);
   }
-  const ends = { ArrowRight: ["from", "to"], ArrowLeft: ["to", "from"] }[event.key];
+  const on = ["from", "to"];
+  const back = ["to", "from"];
+  const ends = { ArrowRight: on, ArrowLeft: back, ...(BOX.isTall && { ArrowDown: on, ArrowUp: back }) }[event.key];
   if (!ends) return;
   const edge = Object.values(page.graph.edges).find((one) => one[ends[0]] === key);
   if (!edge) return;

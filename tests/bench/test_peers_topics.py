@@ -110,7 +110,9 @@ def test_every_bid_from_a_topic_has_a_result_in_another(
 ) -> None:
     course = topics._Course(kafka, "", query, SIZES)
     run = topics._latencies(topics.SYSTEMS[number], course, "latencies", SIZES.rate)
-    assert run["results"] == pytest.approx(SIZES.rate * SIZES.seconds, rel=0.05)
+    wanted = SIZES.rate * SIZES.seconds
+    caught_up = SIZES.rate * run["latest_release_ms"] / 1000  # On a machine that was late before.
+    assert 0.95 * wanted - caught_up <= run["results"] <= 1.05 * wanted + caught_up
     assert 0 < run["p50_ms"] <= run["p99_ms"] <= run["max_ms"]
 
 

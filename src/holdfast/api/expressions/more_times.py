@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions import calendar, moments, time_functions
-from holdfast.api.expressions.casts import coerce
+from holdfast.api.expressions.casts import coerce, divided_down
 from holdfast.api.expressions.signatures import (
     Build,
     Function,
@@ -41,8 +41,8 @@ def _day_of_week_iso(days: calendar.Numbers) -> calendar.Numbers:
 def _seconds(column: Column) -> Column:
     """With their fraction."""
     micros = column.cast(pa.int64())
-    minutes = pc.floor(pc.divide(pc.cast(micros, pa.float64(), safe=False), float(_MINUTE_US)))
-    rest = pc.subtract(micros, pc.multiply(minutes.cast(pa.int64()), _MINUTE_US))
+    minutes = divided_down(micros, _MINUTE_US)
+    rest = pc.subtract(micros, pc.multiply(minutes, _MINUTE_US))
     wide = rest.cast(pa.decimal128(19, 0))
     millionth = pa.scalar(Decimal("0.000001"), pa.decimal128(7, 6))
     return pc.multiply(wide, millionth).cast(pa.decimal128(8, 6))

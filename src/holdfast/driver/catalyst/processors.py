@@ -6,6 +6,7 @@ have put it there: it never left the driver.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.column_names import quoted
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _CLAUSE: Final = "transformWithState"
 _TIMES: Final = {"NoTime": "none", "EventTime": "event", "ProcessingTime": "processing"}
-_ROWS: Final = {"python_row": "rows", "python_pandas": "pandas"}
+_ROWS: Final = {"row": "rows", "pandas": "pandas"}
 
 
 def time_of(plan: Plan) -> str:
@@ -82,18 +83,7 @@ def _column(below: Native, number: int) -> str:
 def _schema_of(plan: Plan) -> Any:
     from pyspark.sql.types import StructType
 
-    fields = [
-        field
-        for at in range(plan.java.output().size())
-        for field in StructType.fromDDL(_ddl(plan.java.output().apply(at))).fields
-    ]
-    return StructType(fields)
-
-
-def _ddl(attribute: Any) -> str:
-    nothing = "" if attribute.nullable() else " NOT NULL"
-    name = str(attribute.name()).replace("`", "``")
-    return f"`{name}` {attribute.dataType().sql()}{nothing}"
+    return StructType.fromJson(json.loads(plan.java.schema().json()))
 
 
 def _object_of(plan: Plan) -> tuple[Any, str]:
@@ -108,8 +98,8 @@ def _object_of(plan: Plan) -> tuple[Any, str]:
         processor = util._stateful_processor
     except Exception as error:  # Whatever the object's own code raises.
         raise untranslatable(_CLAUSE, f"its object cannot be had from Spark: {error}") from None
-    text = str(plan.java)
-    kind = next((rows for word, rows in _ROWS.items() if f", {word}, " in text), None)
+    word = str(plan.java.userFacingDataType())
+    kind = next((rows for part, rows in _ROWS.items() if part in word.lower()), None)
     if kind is None:
-        raise untranslatable(_CLAUSE, "it is neither of rows nor of pandas")
+        raise untranslatable(_CLAUSE, f"it is of {word}, neither of rows nor of pandas")
     return processor, kind

@@ -284,3 +284,29 @@ def test_the_document_lists_what_is_supported() -> None:
     text = (Path(__file__).parents[2] / "docs" / "expressions.md").read_text()
     listed = re.findall(r"`([^`]+)`", text.split("Types:")[0].split("**Operators.**")[1])
     assert sorted(" ".join(name.split()) for name in listed) == sorted(SUPPORTED_FUNCTIONS)
+
+
+def test_seconds_of_far_times_are_exact() -> None:
+    micros = [253402300799_999999, -62135596800_000000, 59_999999, -1, 60_000000]
+    times = pa.array(micros, pa.timestamp("us", tz="UTC"))
+    rows = pa.RecordBatch.from_arrays([times], names=["t"])
+    found = compile_expression("date_part('SECOND', t)", rows.schema).evaluate(rows)
+    assert [str(each) for each in found.to_pylist()] == [
+        *("59.999999", "0.000000", "59.999999", "59.999999", "0.000000")
+    ]
+    assert found.type == pa.decimal128(8, 6)
+
+
+def test_bytes_are_counted_where_text_would_be() -> None:
+    rows = pa.RecordBatch.from_pydict({"b": [b"\xc3\xa9a", b"", None]})
+    for text, expected in {
+        "substr(b, 2)": [b"\xa9a", b"", None],
+        "left(b, 1)": [b"\xc3", b"", None],
+        "length(b)": [3, 0, None],
+        "overlay(b PLACING X'00' FROM 1)": [b"\x00\xa9a", b"\x00", None],
+        "reverse(b)": [b"a\xa9\xc3", b"", None],
+        "hex(b)": ["C3A961", "", None],
+    }.items():
+        assert compile_expression(text, rows.schema).evaluate(rows).to_pylist() == expected, text
+    with pytest.raises(UnsupportedError, match="of BINARY; cast it to STRING"):
+        compile_expression("lpad(b, 4)", rows.schema)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 StateKind = Literal["value", "list", "map"]
 RowKind = Literal["rows", "pandas"]
+_WRITTEN: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_READ: Final = json.JSONDecoder().decode
 _NO_TIMERS: Final = "there are no timers with time='none'; write time='event' or 'processing'"
 
 
@@ -226,11 +228,11 @@ class _Coding:
                 [until, self._value.dump(value), self._key.dump(key)]
                 for key, (until, value) in entries.items()
             ]
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+        return _WRITTEN(found).encode()
 
     def load(self, stored: bytes | None) -> Any:
         """The entries, each with the time up to which it lasts: a list, or of a map a dict."""
-        found = [] if stored is None else json.loads(stored)
+        found = [] if stored is None else _READ(stored.decode())
         if self._key is None:
             return [(until, self._value.load(value)) for until, value in found]
         return {

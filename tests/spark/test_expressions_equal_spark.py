@@ -379,6 +379,7 @@ CASES |= {
     "zip_with": ["zip_with(l, o, (x, y) -> x + y)", "zip_with(l, w, (x, y) -> struct(x, y))"],
 }
 CASES |= {
+    "ILIKE": ["s ILIKE 'A%'", "t ILIKE '%b'", "t ILIKE 'a_C'", "t ILIKE 'ασ'"],
     "|": ["a | b", "i | k", "k | a"],
     "&": ["a & b", "i & k", "k & a"],
     "^": ["a ^ b", "i ^ k", "k ^ a"],

@@ -47,7 +47,7 @@ OPERATORS = (
     *_ARITHMETIC,
     *_COMPARISONS,
     *("<=>", "IS DISTINCT FROM", "AND", "OR", "NOT", "IS NULL", "IS TRUE", "BETWEEN", "IN"),
-    *("LIKE", "||", "CASE", "CAST", "INTERVAL", "|", "&", "^", "~"),
+    *("LIKE", "ILIKE", "||", "CASE", "CAST", "INTERVAL", "|", "&", "^", "~"),
 )
 SUPPORTED_FUNCTIONS = (
     *OPERATORS,
@@ -274,6 +274,13 @@ def _like(operands: Sequence[Value], text: str) -> Value:
     return derived(pa.bool_(), text, lambda c: pc.match_like(c, pattern=like), value)
 
 
+def _ilike(operands: Sequence[Value], text: str) -> Value:
+    """As Spark has it: LIKE of both sides in small letters."""
+    if any(not pa.types.is_string(each.type) for each in operands):
+        raise DataflowError(f"{text!r}: ILIKE takes a STRING")
+    return _like([call("lower", [each], text) for each in operands], text)
+
+
 def _is(expected: bool) -> Callable[[Sequence[Value], str], Value]:
     def build(operands: Sequence[Value], text: str) -> Value:
         flag = constant(pa.scalar(expected), str(expected).upper())
@@ -314,6 +321,7 @@ _BUILDERS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "BETWEEN": lambda operands, text: logic.between(operands[0], operands[1], operands[2], text),
     "IN": lambda operands, text: logic.contained(operands[0], operands[1:], text),
     "LIKE": _like,
+    "ILIKE": _ilike,
     "||": lambda operands, text: call("concat", operands, text),
     **{symbol: _comparison(symbol) for symbol in _COMPARISONS},
     **{symbol: _operation(symbol) for symbol in _ARITHMETIC},

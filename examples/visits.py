@@ -80,9 +80,7 @@ def visits(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def run(spark: SparkSession, folder: Path) -> None:
-    """Run the class in both. Spark does not tell of the last visits: its watermark stays a second
-    before the last click.
-    """
+    """Run the class in both. Neither tells of the last visits: more clicks may still come."""
     if not (folder / "clicks").exists():
         make_clicks(spark, folder)
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS)

@@ -57,7 +57,7 @@ def test_brought_over(
 
 def test_visits(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example("visits")(spark, tmp_path)
-    assert "1000 visits; 0 of Structured Streaming's are not" in capsys.readouterr().out
+    assert "900 visits; 0 of Structured Streaming's are not" in capsys.readouterr().out
     assert spark.table("visits_before").count() > 800
 
 

@@ -151,9 +151,7 @@ def test_both_run_the_same_classes(
         expected = sorted(map(tuple, spark.table(name).collect()))
         assert len(expected) == 3200
         found = sorted(map(tuple, ours.to_dataframe().collect()))
-        ends = [row for row in found if row not in set(expected)]
-        assert len(ends) == (7 if name == "timed" else 0)  # Spark's watermark has not come to them.
-        assert [row for row in found if row not in set(ends)] == expected
+        assert found == expected  # Without the last timers: more rows may still come.
 
 
 def test_classes_that_spark_would_call_otherwise_are_refused(readings: DataFrame) -> None:

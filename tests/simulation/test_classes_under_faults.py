@@ -12,10 +12,9 @@ from holdfast.sim.workload.protections import APPROACHES, CUTS, EVENTUAL, REPLIC
 
 @pytest.mark.parametrize("approach", [*APPROACHES, *CUTS, REPLICAS, UNDO, EVENTUAL])
 def test_a_class_gives_each_result_as_often_as_its_protection_promises(approach: str) -> None:
-    for seed in (1, 2):
-        outcome = simulate(Run(seed, dataflow=PROCESS, approach=approach))
-        assert outcome.violation == ""
-        assert outcome.rows
+    outcome = simulate(Run(1, dataflow=PROCESS, approach=approach))
+    assert outcome.violation == ""
+    assert outcome.rows
 
 
 def _forgets_timers(self: KeyedStates, *_: object) -> None:

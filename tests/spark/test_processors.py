@@ -132,8 +132,9 @@ def test_both_run_the_same_classes(
 ) -> None:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS)
     some = readings.where("n % 10 < 8").withWatermark("at", "1 second")
+    some = some.withColumn("parity", F.expr("n % 2"))
     asked = {
-        "plain": some.groupBy(F.upper("who"), "who").transformWithState(
+        "plain": some.groupBy("who", "parity").transformWithState(
             Sums(1), RESULT, "Append", "None"
         ),
         "timed": some.groupBy("who").transformWithState(Ends(1), RESULT, "Append", "EventTime"),

@@ -27,6 +27,8 @@ from holdfast.errors import DataflowError, UnsupportedError
 
 _SECONDS = pa.decimal128(16, 6)
 _MINUTE_US = 60_000_000
+_YEARS = 999_999_999
+"""Java's last year, and first."""
 
 
 def _year_of_week(days: calendar.Numbers) -> calendar.Numbers:
@@ -112,23 +114,26 @@ def _next_day(args: Sequence[Value], text: str) -> Value:
     return next_day(args[:1], text)
 
 
-def _micros(year: int, month: int, day: int, hour: int, minute: int, second: Decimal) -> int:
-    days = moments.days_of(year, month, day)
+def _try_micros(
+    year: int, month: int, day: int, hour: int, minute: int, second: Decimal
+) -> int | None:
+    """Null for a time that there is not; one that is too far away is an error, as in Spark."""
+    days = moments.days_of(year, month, day) if abs(year) <= _YEARS else None
     micros = int(second.scaleb(6))
     is_time = 0 <= hour < 24 and 0 <= minute < 60 and 0 <= micros <= _MINUTE_US
     if days is None or not is_time:
-        raise EvaluationError(f"there is no time {year}-{month}-{day} {hour}:{minute}:{second}")
+        return None
     made = ((days * 24 + hour) * 60 + minute) * _MINUTE_US + micros
     if not -(2**63) <= made < 2**63:
         raise EvaluationError(f"year {year} is too far away")
     return made
 
 
-def _try_micros(*parts: int | Decimal) -> int | None:
-    try:
-        return _micros(*parts)  # type: ignore[arg-type]
-    except EvaluationError:
-        return None
+def _micros(year: int, month: int, day: int, hour: int, minute: int, second: Decimal) -> int:
+    made = _try_micros(year, month, day, hour, minute, second)
+    if made is None:
+        raise EvaluationError(f"there is no time {year}-{month}-{day} {hour}:{minute}:{second}")
+    return made
 
 
 def _second(value: Value, text: str) -> Value:
@@ -145,7 +150,7 @@ def _made(of: pa.DataType, *, is_tried: bool) -> Function:
         _try_micros if is_tried else _micros,
         *(integer,) * 5,
         _second,
-        is_total=is_tried,
+        is_total=False,
     )
 
     def build(args: Sequence[Value], text: str) -> Value:

@@ -21,9 +21,9 @@ Points = list[dict[str, Any]]
 def real_runs(seeds: Iterable[int], say: Callable[[str], None]) -> Points:
     """Run the seeds on Spark tasks; one point each."""
     import holdfast as hf
-    from holdfast_chaos.replicated_runs import execute_all, told
+    from holdfast_chaos.replicated_runs import SLOTS, execute_all, told
 
-    spark = hf.session("holdfast-bench-dpc-runs")
+    spark = hf.session("holdfast-bench-dpc-runs", SLOTS)
     spark.sparkContext.setLogLevel("OFF")
     try:
         outcomes = execute_all(spark, seeds, lambda outcome: say(told(outcome)))

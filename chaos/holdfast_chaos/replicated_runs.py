@@ -52,6 +52,8 @@ _WINDOW_ROWS: Final = 100
 _WINDOW: Final = f"{_WINDOW_ROWS * STEP_US // 1_000} milliseconds"
 _ALLOWANCE_S: Final = 1.5
 _TIMEOUT_S: Final = 180.0
+SLOTS: Final = 11
+"""Three sources, two units with three replicas each, a sink, and DataFrames that Spark reads."""
 _FEW: Final = 400
 _MERGES, _BEHIND, _SINK = "all", "behind", "out"
 KINDS: Final = {
@@ -431,7 +433,7 @@ def told(outcome: ReplicatedOutcome) -> str:
 
 def _drive(seed: int, folder: str, location: str, origin_s: float) -> None:
     """A driver that will be killed."""
-    spark = hf.session("holdfast-replicated")
+    spark = hf.session("holdfast-replicated", SLOTS)
     run = draw_run(seed)
     flow, _ = flow_of(run, Path(folder), origin_s)
     query = start(spark, run, flow, location)

@@ -37,8 +37,8 @@ def _mask(args: Sequence[Value], text: str) -> Value:
     upper, lower, digit, other = masks
 
     def masked(character: str) -> str:
-        if ord(character) > 0xFFFF:  # To Java these are two characters of no kind.
-            return character if other is None else 2 * other
+        if ord(character) > 0xFFFF:  # To Java it is of no kind.
+            return character if other is None else other
         if character.isupper():
             return character if upper is None else upper
         if character.islower():
@@ -85,9 +85,17 @@ def _distance(left: str, right: str) -> int:
     return before[-1]
 
 
-def _levenshtein(left: str, right: str, most: int | None = None) -> int:
-    distance = _distance(left, right)
-    return -1 if most is not None and distance > most else distance
+def _levenshtein(args: Sequence[Value], text: str) -> Value:
+    """With a threshold, -1 for a greater distance. Spark has no one answer for one that is null."""
+    most = fixed(integer(args[2], text), text) if len(args) == 3 else 2**31 - 1
+    if most is None:
+        raise UnsupportedError(f"{text}: the threshold is NULL")
+
+    def distance(left: str, right: str) -> int:
+        found = _distance(left, right)
+        return found if found <= most else -1
+
+    return rows(_INT, distance, string, string)(args[:2], text)
 
 
 def _luhn(text: str) -> bool:
@@ -129,7 +137,7 @@ FUNCTIONS: dict[str, Function] = {
     "chr": _CHR,
     "elt": Function(_elt, 2, ANY),
     "find_in_set": Function(rows(_INT, _find_in_set, string, string), 2, 2),
-    "levenshtein": Function(rows(_INT, _levenshtein, string, string, integer), 2, 3),
+    "levenshtein": Function(_levenshtein, 2, 3),
     "luhn_check": Function(rows(pa.bool_(), _luhn, string), 1, 1),
     "mask": Function(_mask, 1, 5),
     "quote": Function(rows(_TEXT, lambda s: "'" + s.replace("'", "\\'") + "'", string), 1, 1),

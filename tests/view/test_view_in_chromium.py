@@ -97,6 +97,10 @@ def test_a_thousand_units_are_drawn_and_found(page: Page) -> None:
         view.stop()
 
 
+ALIGNED_PX = 8
+"""Boxes of one row or column: news above the graph may move it between two looks."""
+
+
 def test_rows_flow_downwards_on_a_phone_and_to_the_right_on_a_desk(page: Page) -> None:
     view = serve(KilledOnDemand(2), port=0)
 
@@ -109,13 +113,13 @@ def test_rows_flow_downwards_on_a_phone_and_to_the_right_on_a_desk(page: Page) -
         page.goto(view.url)
         page.wait_for_selector("#graph .box[data-level=up]")
         (left, top), (to_left, below) = corner("source0"), corner("unit0")
-        assert (to_left, below > top) == (left, True)
+        assert below - top > ALIGNED_PX > abs(to_left - left)
         assert page.locator("#graph").evaluate("graph => graph.scrollWidth <= graph.clientWidth")
         page.get_by_role("button", name="source0").press("ArrowDown")
         assert (page.locator(":focus").get_attribute("aria-label") or "").startswith("unit0")
         page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
         page.wait_for_selector("#graph .box[data-level=up]")
         (left, top), (to_right, beside) = corner("source0"), corner("unit0")
-        assert (to_right > left, beside) == (True, top)
+        assert to_right - left > ALIGNED_PX > abs(beside - top)
     finally:
         view.stop()

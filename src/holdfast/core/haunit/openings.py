@@ -158,6 +158,17 @@ class Openings:
         for stream, opened in answer.sinks.items():
             if opened.place and opened.next_id < wanted.get(stream, 0):
                 return SinkLacksTuples(opened.place, opened.next_id, wanted[stream])
+        return self._lost_passes(answer, point) if self.plan.keeps_passes else None
+
+    def _lost_passes(self, answer: SinksOpened, point: RestartPoint) -> SinkLacksTuples | None:
+        """Results are put out behind their pass: where they are beyond a point, passes are, too."""
+        stream = self.plan.pass_stream
+        passes = answer.sinks[stream]
+        if passes.next_id > point.next_ids.get(stream, 0):
+            return None
+        for sink, opened in answer.sinks.items():
+            if sink != stream and opened.next_id > point.next_ids.get(sink, 0):
+                return SinkLacksTuples(passes.place, passes.next_id, passes.next_id + 1)
         return None
 
 

@@ -67,7 +67,7 @@ ONLY: Final = (
     *("arbitrary", "branches", "diamond", "aggregate", "window_join", _WITHIN),
     *(_CHAIN, *_BY_CLOCK),
 )
-"""Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
+"""Of one kind: arbitrary operators alone, several branches of streams merged in order of
 time, two ways from one stream that meet again, windows alone, joins within windows, joins within a
 span of time, state behind state in one unit, or windows of the clock, or those with a timeout, and
 what merges their results.
@@ -135,7 +135,7 @@ def random_workload(
             )
             return _Builder(f"{seed}/workload/{attempt}", tuples_max, protected, only).build()
         except DataflowError:
-            continue  # What the API refuses, e.g. forward edges between other parallelisms.
+            continue  # Refused, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
 
 
@@ -325,6 +325,8 @@ class _Builder:
         is_apt = is_apt or self._only == _CHAIN
         if not self._draw.percent(_STACKED_PERCENT if is_apt else _STACKED_PERCENT // 4):
             return one
+        if self._only == "aggregate":
+            raise DataflowError  # Each has a unit of its own.
         return replace(one, stream=one.stream.unit(unit))
 
     def _arbitrary(self, one: _Typed, other: _Typed) -> None:

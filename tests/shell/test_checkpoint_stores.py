@@ -20,6 +20,7 @@ from holdfast.core.checkpoint.loading import PageRun
 from holdfast.core.checkpoint.page_checksum import checksums
 from holdfast.core.checkpoint.page_image import PageFile
 from holdfast.core.model.ids import CheckpointId, Incarnation
+from holdfast.shell.storage.places import store_at
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -446,3 +447,21 @@ def test_the_journal_stays_short(tmp_path: Path) -> None:
     assert store.names() == ["kept-1/x"]
     assert store.read("kept-1/x") == b"2"
     cluster.end()
+
+
+def test_an_object_on_a_local_disk_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
+    store, place = store_at(f"local://{tmp_path}"), tmp_path / "object"
+    body, seen = bytes(64 << 20), list[int]()
+
+    def look() -> None:
+        while not place.exists():
+            pass
+        seen.append(place.stat().st_size)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    store.put("object", [body])
+    looking.join()
+    assert seen == [len(body)]
+    with pytest.raises(NameTaken):
+        store.put("object", [b"another"])

@@ -247,12 +247,12 @@ def _replay_what_is_left(original: Any) -> Any:
 
 
 def _forget_a_pass_too_many(original: Any) -> Any:
-    def trim(self: UndoHistory, markers: Any) -> None:
-        original(self, markers)
+    def ran(self: UndoHistory, *arguments: Any) -> None:
+        original(self, *arguments)
         if len(self._passes) > 1:
             self.tuples -= self._passes.popleft().tuples
 
-    return trim
+    return ran
 
 
 def _serve_an_old_run(original: Any) -> Any:
@@ -336,7 +336,7 @@ REPLICATED_MUTANTS = {
     "waits from the last": _mutant(_Claims, "claim", _wait_from_the_last, kinds=SILENCES),
     "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once, _PAUSED),
     "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left, UNDO),
-    "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many, UNDO),
+    "forgets a pass too many": _mutant(UndoHistory, "ran", _forget_a_pass_too_many, UNDO),
     "serves an old run": _mutant(Suffix, "undo", _serve_an_old_run),
     "trims behind the held cut": _mutant(DelayedUnit, "_process_tentative", _trim_behind_the_cut),
     "touches by ports": _mutant(Reach, "touching", _touch_by_ports),

@@ -12,6 +12,7 @@ of two writers at the same moment both may believe that they were first.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
@@ -93,8 +94,7 @@ class FileSystemStore(CheckpointStore):
 
     def _create(self, path: str, data: bytes) -> None:
         if isinstance(self._system, LocalFileSystem):
-            with self._system.open(path, "xb") as file:
-                file.write(data)
+            _create_local(path, data)
         else:
             self._system.pipe_file(path, data, mode="create")
 
@@ -189,6 +189,23 @@ def _is_exclusive(system: Any) -> bool:
         method is not None and method not in generic and "mode" in signature(method).parameters
         for method in own
     )
+
+
+def _create_local(path: str, data: bytes) -> None:
+    """A file appears with all that is in it, as objects do. Raises `OSError`."""
+    try:
+        unnamed = os.open(os.path.dirname(path), os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        raise
+    except OSError:  # The file system has no files without a name.
+        with open(path, "xb") as file:
+            file.write(data)
+        return
+    with os.fdopen(unnamed, "wb") as file:
+        file.write(data)
+        file.flush()
+        place = f"/proc/self/fd/{unnamed}"
+        os.link(place, path, src_dir_fd=unnamed, follow_symlinks=True)
 
 
 class _Writer:

@@ -48,7 +48,8 @@ def test_an_executor_with_a_node_a_sink_and_a_data_node_may_be_killed(runs: Clus
 
 def test_nobody_misses_an_executor_that_leaves_politely(runs: ClusterRuns) -> None:
     """Decommissioned, as on Kubernetes: its nodes are elsewhere before it goes."""
-    outcome = runs.execute("leaving", "upstream")
+    # Nodes stay until others are ready, however long that takes: input must not end before.
+    outcome = runs.execute("leaving", "upstream", seconds=20.0)
     check(outcome)
     assert outcome.first_output_ms is not None
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}

@@ -46,6 +46,7 @@ from holdfast.core.operators.windows import (
 )
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.string_pages import StringPages, moved
+from holdfast.core.state.total_pages import total_pages
 from holdfast.core.state.unordered_map import UnorderedMap
 
 Words = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -68,8 +69,7 @@ class AggregatedWindow:
     @property
     def page_count(self) -> int:
         """How many pages they take."""
-        strings = 0 if self.strings is None else self.strings.page_count
-        return self.groups.page_count + strings
+        return total_pages(self.groups, self.strings)
 
     def destroy(self) -> None:
         """Release them."""

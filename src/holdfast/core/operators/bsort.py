@@ -46,6 +46,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import moved
+from holdfast.core.state.total_pages import total_pages
 
 _SIGN: Final = np.int64(2**63 - 1)
 _SIGN_BIT: Final = np.int64(-(2**63))
@@ -248,9 +249,7 @@ class BSort(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        pages = self._held.page_count + self._next.page_count + self._causes.page_count
-        pages += 0 if self._times is None else self._times.page_count
-        pages += 0 if self._strings is None else self._strings.page_count
+        pages = total_pages(self._held, self._next, self._causes, self._times, self._strings)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:

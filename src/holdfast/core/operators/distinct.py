@@ -43,6 +43,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.session_kernels import keep_first
 from holdfast.core.state.string_pages import StringPages, moved
+from holdfast.core.state.total_pages import total_pages
 from holdfast.core.state.unordered_map import distinct_keys
 
 
@@ -205,9 +206,7 @@ class Distinct(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        pages = self._kept.page_count + self._causes.page_count
-        pages += 0 if self._by_end is None else self._by_end.page_count
-        pages += 0 if self._strings is None else self._strings.page_count
+        pages = total_pages(self._kept, self._causes, self._by_end, self._strings)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:

@@ -25,6 +25,7 @@ from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import moved
+from holdfast.core.state.total_pages import total_pages
 from holdfast.core.state.unordered_map import distinct_keys
 
 OF_ROW: Final = 0
@@ -82,10 +83,7 @@ class KeyedStates:
     @property
     def page_count(self) -> int:
         """How many pages it takes."""
-        pages = self._kept.page_count + self._strings.page_count
-        for tree in (self._timers, self._timers_of):
-            pages += 0 if tree is None else tree.page_count
-        return pages
+        return total_pages(self._kept, self._strings, self._timers, self._timers_of)
 
     def pack(self, columns: Sequence[pa.Array]) -> np.ndarray:
         """Keys of rows, int64 (n, key words)."""

@@ -52,6 +52,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import StringPages, moved
+from holdfast.core.state.total_pages import total_pages
 from holdfast.core.state.unordered_map import UnorderedMap
 
 EARLIEST, LATEST, TOUCHED, BEGUN, KEY_AT = range(5)
@@ -363,9 +364,8 @@ class KeyedWindows(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        pages = self._keys.page_count + self._windows.page_count + self._causes.page_count
-        pages += 0 if self._key_strings is None else self._key_strings.page_count
-        pages += 0 if self._strings is None else self._strings.page_count
+        own = self._keys, self._windows, self._causes
+        pages = total_pages(*own, self._key_strings, self._strings)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:

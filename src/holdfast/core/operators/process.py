@@ -47,7 +47,6 @@ from holdfast.core.operators.bad_rows import BadRowError
 from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
-    ArbitraryOperator,
     Operator,
     OperatorClass,
     Output,
@@ -55,6 +54,7 @@ from holdfast.core.operators.base import (
     Rows,
     has_rows,
 )
+from holdfast.core.operators.by_clock import IDLE_US, ByClock
 from holdfast.core.operators.causes import Causes
 from holdfast.core.operators.keyed_states import OF_TIMER, KeyedStates, Scope, Timer
 from holdfast.core.state.ordered_map import OrderedMap, time_bound
@@ -62,13 +62,12 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import moved
+from holdfast.core.state.total_pages import total_pages
 
 Time = Literal["none", "event", "processing"]
 _MS_US: Final = 1000
 _BEGINNING_MS: Final = -(2**53)
 """A watermark before any row."""
-_IDLE_US: Final = 20_000
-"""By the clock, an instance without timers promises no more often than that."""
 _CURE: Final = "mend the class, or leave such rows out by a filter before it"
 
 
@@ -257,9 +256,8 @@ class Process(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        pages = self._states.page_count + self._causes.page_count + self._marks.page_count
-        pages += 0 if self._waiting is None else self._waiting.page_count
-        pages += 0 if self._strings is None else self._strings.page_count
+        own = self._states, self._causes, self._marks
+        pages = total_pages(*own, self._waiting, self._strings)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:
@@ -470,15 +468,12 @@ class _Turns:
         heapq.heappush(self._held if is_held else self._heap, entry)
 
 
-class ProcessByClock(Process, ArbitraryOperator):
+class ProcessByClock(ByClock, Process):
     """Calls a class for rows as they come, and for timers when the clock has come to them.
 
     Results have the times of the clock, as `ProcessingTimeAggregate` explains. At the input's end
     the timers that are left have no turn.
     """
-
-    operator_class = OperatorClass.ARBITRARY
-    sets_time = True
 
     def __init__(
         self,
@@ -493,17 +488,12 @@ class ProcessByClock(Process, ArbitraryOperator):
         super().__init__(name, schema, keys, function, manager=manager)
         self._clock = RawPage(self._manager)
 
-    def decide(self, clock_us: int, seed: int) -> None:
-        """The clock of the coming pass."""
-        del seed
-        self._clock.write(np.array([clock_us], dtype=np.int64))
-
     def wake_us(self) -> int | None:
         """When the first timer is due, or the clock is to be promised; at first at once."""
         clock_us, first_ms = self._clock_us, self._states.first_ms()
         if clock_us == BEGINNING_US:
             return clock_us
-        idle_us = clock_us + _IDLE_US
+        idle_us = clock_us + IDLE_US
         return idle_us if first_ms is None else min(idle_us, first_ms * _MS_US)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
@@ -545,19 +535,6 @@ class ProcessByClock(Process, ArbitraryOperator):
     def closes_us(self, boundary_us: int) -> int:
         """Any: its timers are of the clock."""
         return boundary_us
-
-    def promises_us(self, boundary_us: int) -> int:
-        """The clock."""
-        return END_US if boundary_us == END_US else self._clock_us
-
-    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
-        """Raise `LocalProtocolError`: what came when is in the passes of each instance."""
-        Operator.adopt(self, others, owns, streams)
-
-    @property
-    def _clock_us(self) -> int:
-        words = self._clock.read()
-        return int(words[0]) if len(words) else BEGINNING_US
 
 
 def expired(

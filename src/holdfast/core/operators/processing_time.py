@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,27 +21,14 @@ import pyarrow as pa
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.aggregate import WindowAggregate
-from holdfast.core.operators.base import (
-    ArbitraryOperator,
-    Evaluator,
-    Operator,
-    OperatorClass,
-    Output,
-    Owns,
-    Rows,
-)
+from holdfast.core.operators.base import Evaluator, Output, Rows
+from holdfast.core.operators.by_clock import IDLE_US, ByClock
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 
-_IDLE_US: Final = 20_000
-"""An instance without open windows promises the clock no more often than that."""
 
-
-class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
+class ProcessingTimeAggregate(ByClock, WindowAggregate):
     """Aggregates per window of the clock and group."""
-
-    operator_class = OperatorClass.ARBITRARY
-    sets_time = True
 
     def __init__(
         self,
@@ -61,11 +47,6 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         )
         self._clock = RawPage(self._manager)
 
-    def decide(self, clock_us: int, seed: int) -> None:
-        """The clock of the coming pass."""
-        del seed
-        self._clock.write(np.array([clock_us], dtype=np.int64))
-
     def pass_over(self, closed_us: int) -> None:
         """Never: its windows are those of the clock."""
 
@@ -77,7 +58,7 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         clock_us, slide_us = self._clock_us, self._spec.slide_us
         if clock_us == BEGINNING_US:
             return clock_us
-        return max(clock_us + _IDLE_US, (clock_us // slide_us + 1) * slide_us)
+        return max(clock_us + IDLE_US, (clock_us // slide_us + 1) * slide_us)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Put the rows into the windows of now; put out those that have ended.
@@ -90,16 +71,3 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         if rows is not None:
             rows = replace(rows, time_us=np.full(len(rows.time_us), self._clock_us, np.int64))
         return super().process([rows], low, END_US if boundary_us == END_US else self._clock_us)
-
-    def promises_us(self, boundary_us: int) -> int:
-        """The clock."""
-        return END_US if boundary_us == END_US else self._clock_us
-
-    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
-        """Raise `LocalProtocolError`: what came when is in the passes of each instance."""
-        Operator.adopt(self, others, owns, streams)
-
-    @property
-    def _clock_us(self) -> int:
-        words = self._clock.read()
-        return int(words[0]) if len(words) else BEGINNING_US

@@ -42,6 +42,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import moved
+from holdfast.core.state.total_pages import total_pages
 
 TIME_NAME: Final = "time"
 POINTS_MAX: Final = 100_000
@@ -345,9 +346,7 @@ class Resample(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        pages = self._values.page_count + self._state.page_count + self._causes.page_count
-        pages += 0 if self._asked is None else self._asked.page_count
-        pages += 0 if self._strings is None else self._strings.page_count
+        pages = total_pages(self._values, self._state, self._causes, self._asked, self._strings)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:

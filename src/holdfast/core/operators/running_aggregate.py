@@ -31,6 +31,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import StringPages, moved
+from holdfast.core.state.total_pages import total_pages
 from holdfast.core.state.unordered_map import UnorderedMap
 
 
@@ -130,9 +131,7 @@ class RunningAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        strings = 0 if self._strings is None else self._strings.page_count
-        strings += 0 if self._texts is None else self._texts.page_count
-        pages = self._kept.page_count + strings + self._first.page_count
+        pages = total_pages(self._kept, self._first, self._strings, self._texts)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:

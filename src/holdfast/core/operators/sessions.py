@@ -51,6 +51,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.session_kernels import assign_sessions
 from holdfast.core.state.string_pages import StringPages, moved
+from holdfast.core.state.total_pages import total_pages
 from holdfast.core.state.unordered_map import UnorderedMap, distinct_keys
 
 EARLIEST, LATEST, LINK, BEGUN, VALUES_AT = range(5)
@@ -365,8 +366,7 @@ class SessionWindows(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        pages = self._sessions.page_count + self._last.page_count + self._causes.page_count
-        pages += 0 if self._strings is None else self._strings.page_count
+        pages = total_pages(self._sessions, self._last, self._causes, self._strings)
         return pages * self._manager.page_bytes
 
     def state_rows(self) -> pa.Table:

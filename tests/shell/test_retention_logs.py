@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from trimmed_logs import lead, read
 
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.queues.retention import FOR_EVER, Retention
@@ -30,21 +31,8 @@ def write(place: Path, incarnation: int, records: int) -> None:
             log.sync()
 
 
-def read(place: Path, from_id: int) -> list[int]:
-    reader = StreamLogReader(str(place), from_id)
-    found: list[int] = []
-    while batches := reader.poll():
-        found += [v for logged in batches for v in logged.batch.column(0).to_pylist()]
-    reader.close()
-    return found
-
-
-def never() -> None:
-    """This driver leads."""
-
-
 def trim(place: Path, needed_from: int | None = None, retention: Retention = NOTHING_KEPT) -> int:
-    return LogTrimmer(str(place), never).trim(retention, needed_from, LATER_US)
+    return LogTrimmer(str(place), lead).trim(retention, needed_from, LATER_US)
 
 
 def test_what_is_removed_is_gone_from_the_front_and_readers_are_told(tmp_path: Path) -> None:
@@ -52,14 +40,14 @@ def test_what_is_removed_is_gone_from_the_front_and_readers_are_told(tmp_path: P
     early = StreamLogReader(str(tmp_path))
     assert trim(tmp_path, retention=FOR_EVER) == 0
     assert trim(tmp_path, needed_from=5) == 2
-    assert read(tmp_path, 4) == list(range(4, 10))
+    assert read(str(tmp_path), 4) == list(range(4, 10))
     reader = open_kept(str(tmp_path))
     assert reader.next_id == 4
     for late in (early, StreamLogReader(str(tmp_path), 3)):
         with pytest.raises(TuplesRemoved, match=r"tuples [03] to 3 were removed"):
             late.poll()
     assert trim(tmp_path) == 1
-    assert read(tmp_path, 6) == [6, 7, 8, 9]
+    assert read(str(tmp_path), 6) == [6, 7, 8, 9]
     assert trim(tmp_path) == 0
 
 
@@ -79,10 +67,10 @@ def test_who_takes_the_log_over_finds_its_end(tmp_path: Path) -> None:
         write(tmp_path, incarnation, 0)
         trim(tmp_path)
     write(tmp_path, 4, 2)
-    assert read(tmp_path, 4) == list(range(4, 10))
+    assert read(str(tmp_path), 4) == list(range(4, 10))
     trim(tmp_path)
     write(tmp_path, 5, 1)
-    assert read(tmp_path, 8) == [8, 9, 10, 11]
+    assert read(str(tmp_path), 8) == [8, 9, 10, 11]
 
 
 def test_segments_that_are_gone_without_a_mark_were_lost(tmp_path: Path) -> None:
@@ -90,7 +78,7 @@ def test_segments_that_are_gone_without_a_mark_were_lost(tmp_path: Path) -> None
     trim(tmp_path, needed_from=4)
     segments(tmp_path)[0].path.unlink()
     with pytest.raises(TuplesMissing) as caught:
-        read(tmp_path, 4)
+        read(str(tmp_path), 4)
     assert not isinstance(caught.value, TuplesRemoved)
 
 
@@ -126,9 +114,9 @@ def test_a_crash_between_any_two_changes_leaves_a_log_without_gaps(tmp_path: Pat
         steps = max(steps, min(count, at + 1))
         first = open_kept(str(place)).next_id
         assert first in (2, 8)
-        assert read(place, first) == list(range(first, 12))
+        assert read(str(place), first) == list(range(first, 12))
         trim(place, needed_from=8)
-        assert read(place, 8) == list(range(8, 12))
+        assert read(str(place), 8) == list(range(8, 12))
         assert [segment.first_id for segment in segments(place)] == [8, 10]
         assert len(list((place / "begin").iterdir())) == 1
         at += 1
@@ -149,7 +137,7 @@ def test_a_driver_that_does_not_lead_removes_nothing(tmp_path: Path) -> None:
 
 def test_sizes_decide_too(tmp_path: Path) -> None:
     write(tmp_path, 1, 8)
-    trimmer = LogTrimmer(str(tmp_path), never)
+    trimmer = LogTrimmer(str(tmp_path), lead)
     trimmer.trim(FOR_EVER, None, LATER_US)
     size = trimmer.size_bytes
     assert trimmer.trim(Retention(size_bytes=size // 2), None, LATER_US) == 4

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from trimmed_logs import lead, read
 
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.retention import FOR_EVER, Retention
@@ -40,19 +41,6 @@ def put(log: PartLogWriter, parts: int) -> None:
         ids = pa.array([log.next_id, log.next_id + 1])
         log.append(0, log.next_id, pa.RecordBatch.from_arrays([ids, ids], schema=SCHEMA), 0, 0)
         log.sync()
-
-
-def read(place: str, from_id: int) -> list[int]:
-    reader = open_reader(place, from_id)
-    found: list[int] = []
-    while batches := reader.poll():
-        found += [v for logged in batches for v in logged.batch.column(0).to_pylist()]
-    reader.close()
-    return found
-
-
-def lead() -> None:
-    """This driver leads."""
 
 
 def trim(place: str, needed_from: int | None = None, kept: Retention = NOTHING_KEPT) -> int:

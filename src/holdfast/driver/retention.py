@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from holdfast.planning.plan import Plan
     from holdfast.shell.sources.recorder import Recorder
     from holdfast.shell.spark.launch import Cluster
-    from holdfast.shell.storage.log_trimming import LogTrimmer
-    from holdfast.shell.storage.part_trimming import PartTrimmer
+    from holdfast.shell.storage.trimming import Trimmer
 
 _LOG = logging.getLogger(__name__)
 METRICS: Final = "metrics"
@@ -146,7 +145,7 @@ class Retaining:
                 partitions = next(iter(shares))[1]
                 trimmer = IngestTrimmer(root, partitions, lead, recorder.still_there)
                 self._inputs[recorder.name], self._streams[recorder.name] = trimmer, shares
-        self._logs: list[tuple[str, LogTrimmer | PartTrimmer, StreamId | None]] = [
+        self._logs: list[tuple[str, Trimmer, StreamId | None]] = [
             (_named(stream), trimmer_at(place, lead), None)
             for stream, place in plan.sink_paths.items()
             if _named(stream) in flow.sinks
@@ -215,9 +214,7 @@ class Retaining:
             _LOG.warning("nothing was removed of %s: %s", name, error)
 
 
-def _add(
-    said: dict[str, dict[str, Any]], name: str, log: IngestTrimmer | LogTrimmer | PartTrimmer
-) -> None:
+def _add(said: dict[str, dict[str, Any]], name: str, log: IngestTrimmer | Trimmer) -> None:
     """What one log of a name takes, which may have several."""
     found = said.setdefault(name, {"keptBytes": 0, "oldest": None})
     found["keptBytes"] += log.size_bytes

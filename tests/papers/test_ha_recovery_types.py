@@ -29,7 +29,7 @@ from holdfast.planning.plan import Plan, plan_dataflow
 from holdfast.sim.checkers import Checker, Fencing, Kept, Trimming
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault
-from holdfast.sim.workload.base import Recording
+from holdfast.sim.workload.base import SPAN_US, Recording, evenly
 from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.world import Conditions, World
 
@@ -41,7 +41,6 @@ SEEDS = range(12)
 ROWS = 60
 STEP_US = 100
 WINDOW = "700 microseconds"
-SPAN_US = 1_000_000
 FIRST_KILL_US = 450_000
 UP_AGAIN_US = (250_000, 550_000)
 """After the driver's crash."""
@@ -165,11 +164,10 @@ def run(
         for i in range(ROWS)
     )
     records = tuple(rows[i : i + 3] for i in range(0, ROWS, 3))
-    arrivals = tuple(SPAN_US * (i + 1) // len(records) for i in range(len(records)))
     schema = pa.schema([("low", pa.int64()), ("high", pa.int64())])
     flow = Dataflow("t")
     source = flow.source_generator(
-        Recording(schema, disorder_us, (records,), (arrivals,)), name="src"
+        Recording(schema, disorder_us, (records,), (evenly(records),)), name="src"
     )
     made(source).unit("after").filter("low + high > 0").sink("out")
     limits = NodeLimits(

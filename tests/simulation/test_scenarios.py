@@ -20,14 +20,13 @@ from holdfast.sim.checkers import Violation, all_checkers
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault
 from holdfast.sim.network import NetworkProfile
-from holdfast.sim.workload.base import Recording
+from holdfast.sim.workload.base import SPAN_US, Recording, cut_up, evenly
 from holdfast.sim.workload.oracle import Expected, TimedRow
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
     from holdfast.sim.world import RunResult
 
-SPAN_US = 1_000_000
 PROTECTIONS = {
     "upstream backup": UnitProtection(),
     "passive standby": UnitProtection(standby=Standby.PASSIVE, delta_interval_ms=20),
@@ -72,16 +71,8 @@ def recording(count: int, *begins_us: int, span_us: int = SPAN_US) -> Recording:
     records = []
     for begin_us in begins_us:
         mine = [TimedRow(begin_us + 40 * i, {"k": rows.number(0, 2)}) for i in range(count)]
-        cut: list[tuple[TimedRow, ...]] = []
-        while mine:
-            size = rows.number(1, 20)
-            cut.append(tuple(mine[:size]))
-            mine = mine[size:]
-        records.append(tuple(cut))
-    arrivals = tuple(
-        tuple(span_us * (i + 1) // len(partition) for i in range(len(partition)))
-        for partition in records
-    )
+        records.append(cut_up(mine, 20, rows))
+    arrivals = tuple(evenly(partition, span_us) for partition in records)
     schema = pa.schema([("k", pa.int64())])
     return Recording(schema, 0, tuple(records), arrivals)
 

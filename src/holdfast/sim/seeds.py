@@ -10,11 +10,12 @@ from holdfast.sim.checkers import Violation, all_checkers, timed_sinks
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
+from holdfast.sim.workload.base import SPAN_US
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
 from holdfast.sim.workload.processes import process_workload
 from holdfast.sim.workload.protections import CUTS, GO_ON, TINY_MAX, approach_of
-from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
+from holdfast.sim.workload.random_dataflow import ONLY, random_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow
     from holdfast.core.haunit.plan import NodeLimits, NodePlan, UnitProtection
     from holdfast.core.model.ids import StreamId
+    from holdfast.sim.draw import Draw
     from holdfast.sim.workload.oracle import Meaning
     from holdfast.sim.workload.promises import Promise
 
 
 Record = tuple[TimedRow, ...]
+SPAN_US: Final = 1_000_000
+"""All input arrives within so much virtual time."""
 
 
 class Recorded(abc.ABC):
@@ -327,6 +330,22 @@ def placed(
     stood_for = {sink: one.step for sink, one in (conserved or {}).items()}
     promises = promises_of(flow, plan.nodes, stood_for)
     return Workload(flow, plan.nodes, sources, expected, promises)
+
+
+def cut_up(rows: Sequence[TimedRow], rows_max: int, draw: Draw) -> tuple[Record, ...]:
+    """Rows in records, each of one to so many."""
+    records: list[Record] = []
+    begin = 0
+    while begin < len(rows):
+        end = begin + draw.number(1, rows_max)
+        records.append(tuple(rows[begin:end]))
+        begin = end
+    return tuple(records)
+
+
+def evenly(records: Sequence[Record], span_us: int = SPAN_US) -> tuple[int, ...]:
+    """When each record arrives: evenly, the last one when so much time is over."""
+    return tuple(span_us * (i + 1) // len(records) for i in range(len(records)))
 
 
 def first_rows(records: list[Record], tuples_max: int) -> list[Record]:

@@ -14,10 +14,9 @@ from holdfast.flights import sample
 from holdfast.nexmark import generator as nexmark
 from holdfast.nexmark.queries import KINDS, build
 from holdfast.sim.draw import Draw
-from holdfast.sim.workload.base import Recording, Workload, placed
+from holdfast.sim.workload.base import Recording, Workload, cut_up, evenly, placed
 from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.workload.protections import random_limits, random_protection
-from holdfast.sim.workload.random_dataflow import SPAN_US
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow
@@ -108,13 +107,5 @@ def _recorded(
     dealt = []
     for partition in range(partitions):
         mine = rows[partition::partitions][:tuples_max]
-        records: list[tuple[TimedRow, ...]] = []
-        while mine:
-            size = draw.number(1, 20)
-            records.append(tuple(mine[:size]))
-            mine = mine[size:]
-        dealt.append(tuple(records))
-    arrivals = tuple(
-        tuple(SPAN_US * (i + 1) // len(records) for i in range(len(records))) for records in dealt
-    )
-    return Recording(schema, 0, tuple(dealt), arrivals)
+        dealt.append(cut_up(mine, 20, draw))
+    return Recording(schema, 0, tuple(dealt), tuple(map(evenly, dealt)))

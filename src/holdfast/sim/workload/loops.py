@@ -9,7 +9,7 @@ import pyarrow as pa
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
 from holdfast.sim.draw import Draw
-from holdfast.sim.workload.base import Recording, Workload, placed
+from holdfast.sim.workload.base import Recording, Workload, cut_up, evenly, placed
 from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.workload.protections import CUTS, random_limits, random_protection
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.api.streams import Stream
     from holdfast.sim.workload.oracle import Meaning
 
-_SPAN_US: Final = 1_000_000
 _NODES: Final = 12
 _COLUMNS: Final = ["node", "hops + 1L AS hops", "of_link * of_reach AS change"]
 
@@ -86,14 +85,9 @@ def _source(
         time_us += draw.number(0, 2_000)
         rows.append(TimedRow(time_us, {column: _value(column, draw) for column in columns}))
     rows = rows[:tuples_max]
-    records: list[tuple[TimedRow, ...]] = []
-    while rows:
-        size = draw.number(1, 10)
-        records.append(tuple(rows[:size]))
-        rows = rows[size:]
-    arrivals = tuple(_SPAN_US * (i + 1) // len(records) for i in range(len(records)))
+    records = cut_up(rows, 10, draw)
     schema = pa.schema([(column, pa.int64()) for column in columns])
-    recording = Recording(schema, 0, (tuple(records),), (arrivals,))
+    recording = Recording(schema, 0, (records,), (evenly(records),))
     return flow.source_generator(recording, name=name)
 
 

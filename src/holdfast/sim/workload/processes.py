@@ -10,11 +10,10 @@ import pyarrow as pa
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
 from holdfast.sim.draw import Draw
-from holdfast.sim.workload.base import Recording, Workload, placed
+from holdfast.sim.workload.base import Recording, Workload, cut_up, evenly, placed
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow
 from holdfast.sim.workload.protections import random_limits, random_protection
 
-_SPAN_US: Final = 1_000_000
 _MS_US: Final = 1_000
 _INT: Final = pa.schema([("i", pa.int64())])
 _INPUT: Final = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ms", pa.int64())])
@@ -166,13 +165,6 @@ def _recording(draw: Draw, partitions: int, tuples_max: int | None) -> Recording
             rows.append((comes_us, TimedRow(own_us, values)))
         rows.sort(key=lambda pair: pair[0])
         given = [row for _, row in rows][:tuples_max]
-        records: list[tuple[TimedRow, ...]] = []
-        while given:
-            size = draw.number(1, 12)
-            records.append(tuple(given[:size]))
-            given = given[size:]
-        dealt.append(tuple(records))
-    arrivals = tuple(
-        tuple(_SPAN_US * (i + 1) // len(records) for i in range(len(records))) for records in dealt
-    )
+        dealt.append(cut_up(given, 12, draw))
+    arrivals = tuple(map(evenly, dealt))
     return Recording(_INPUT, disorder_us, tuple(dealt), arrivals, is_recorded=draw.percent(70))

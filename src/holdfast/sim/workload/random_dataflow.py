@@ -28,11 +28,13 @@ from holdfast.errors import DataflowError
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.alone import way_alone
 from holdfast.sim.workload.base import (
+    SPAN_US,
     CommittedRecording,
     Recorded,
     Recording,
     Workload,
     copies_in,
+    evenly,
     first_rows,
     placed,
 )
@@ -84,8 +86,6 @@ _STACKED_PERCENT: Final = 80
 """So often an operator stands in the unit before it, where that may be."""
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
-SPAN_US: Final = 1_000_000
-"""All input arrives within so much virtual time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +222,7 @@ class _Builder:
         disorder_us = rows.one_of((0, 0, 300, 3_000))
         delay_us = 0 if not disorder_us else rows.one_of((disorder_us, disorder_us // 3))
         records = tuple(self._records(rows, columns, count, disorder_us) for _ in range(partitions))
-        arrivals = tuple(
-            tuple(SPAN_US * (i + 1) // len(partition) for i in range(len(partition)))
-            for partition in records
-        )
+        arrivals = tuple(map(evenly, records))
         is_recorded = rows.percent(70)
         recording: Recorded = Recording(schema, delay_us, records, arrivals, is_recorded)
         log = Draw(f"{self._name_of_all}/log/{number}")

@@ -268,7 +268,9 @@ def flow_of(run: RealRun, origin_us: int, tap: Tap) -> Dataflow:
     if run.query == ARRIVAL:
         return _united(source)
     if run.query == LOOP:
-        return _in_a_circle(source)
+        flow = Dataflow(LOOP)
+        in_a_circle(source(flow, "bid"), source(flow, "bid", "-2"), unit="further").sink(LOOP)
+        return flow
     if run.query in BY_ARRIVAL:
         return build(BY_ARRIVAL[run.query], both, emit=run.emit)
     return build(run.query, source, emit=run.emit)
@@ -284,12 +286,17 @@ def _united(source: Callable[..., Stream]) -> Dataflow:
     return flow
 
 
-def _in_a_circle(source: Callable[..., Stream]) -> Dataflow:
-    """From an auction to who bid on it, and to what else these people bid on, twice over."""
-    flow = Dataflow(LOOP)
-    links = source(flow, "bid").filter("price % 7 = 0")
+def in_a_circle(bids: Stream, others: Stream, unit: str) -> Stream:
+    """From an auction to who bid on it, and to what else these people bid on, twice over.
+
+    Args:
+        bids: Links between auctions and people.
+        others: Some of them say where to begin.
+        unit: Of what goes round.
+    """
+    links = bids.filter("price % 7 = 0")
     links = links.select("auction % 20000 AS source", "bidder % 20000 AS target")
-    starts = source(flow, "bid", "-2").filter("price % 50 = 0")
+    starts = others.filter("price % 50 = 0")
     reach = starts.select("auction % 20000 AS node", "0L AS hops").loop("reach")
     found = links.join(
         reach,
@@ -297,10 +304,9 @@ def _in_a_circle(source: Callable[..., Stream]) -> Dataflow:
         select=["left.target AS node", "right.hops AS hops"],
         name="found",
     )
-    further = found.unit("further").filter("hops < 2").select("node", "hops + 1L AS hops")
+    further = found.unit(unit).filter("hops < 2").select("node", "hops + 1L AS hops")
     reach.close(further)
-    further.sink(LOOP)
-    return flow
+    return further
 
 
 def _strike_all(query: Query, proxy: Proxy, outcome: RealOutcome, tap: Tap) -> None:

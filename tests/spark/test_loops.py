@@ -19,6 +19,7 @@ from holdfast.api.protections import (
 )
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
+from holdfast_chaos.runs import in_a_circle
 from holdfast_chaos.tap import Tap
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ FEW = 2_000
 
 
 def overbid(tap: Tap) -> Dataflow:
-    """From an auction to who bid on it, and to what else these people bid on, twice over."""
+    """What chaos runs, too, over sources that can be held up."""
     flow, origin = Dataflow("overbid"), now_us() + 1_500_000
 
     def bids(name: str, seed: int):
@@ -34,19 +35,7 @@ def overbid(tap: Tap) -> Dataflow:
         tapped = tap.on(NexmarkSource("bid", EVENTS, config, RATE, origin))
         return flow.source_generator(tapped, name=name)
 
-    links = bids("links", 1).filter("price % 7 = 0")
-    links = links.select("auction % 20000 AS source", "bidder % 20000 AS target")
-    starts = bids("starts", 2).filter("price % 50 = 0")
-    reach = starts.select("auction % 20000 AS node", "0L AS hops").loop("reach")
-    found = links.join(
-        reach,
-        on=[("source", "node")],
-        select=["left.target AS node", "right.hops AS hops"],
-        name="found",
-    )
-    paths = found.unit("paths").filter("hops < 2").select("node", "hops + 1L AS hops")
-    reach.close(paths)
-    paths.sink("reached")
+    in_a_circle(bids("links", 1), bids("starts", 2), unit="paths").sink("reached")
     return flow
 
 

@@ -151,7 +151,7 @@ def create_file(path: str | os.PathLike[str], flags: int) -> int:
     place = os.path.abspath(path)
     rights = stat.S_IMODE(os.stat(os.path.dirname(place)).st_mode) & _OF_FILES
     if rights & _OTHERS:
-        with suppress(_CannotName):
+        with suppress(CannotName):
             return _create_shared(place, flags, rights | 0o600)
     file = os.open(place, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     if rights & _OTHERS:
@@ -159,26 +159,47 @@ def create_file(path: str | os.PathLike[str], flags: int) -> int:
     return file
 
 
-class _CannotName(Exception):
+class CannotName(Exception):
     """The file system has no files without a name, or cannot give them one later."""
 
 
 def _create_shared(place: str, flags: int, rights: int) -> int:
-    try:
-        file = os.open(os.path.dirname(place), flags | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _CannotName from error
+    file = unnamed_file(os.path.dirname(place), flags, 0o600)
     try:
         os.fchmod(file, rights)
+        give_name(file, place)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def unnamed_file(folder: str, flags: int, rights: int) -> int:
+    """Open a new file in a folder; nobody finds it before `give_name`, and it is gone if closed.
+
+    Raises:
+        CannotName: The file system has none, or there is no such folder.
+    """
+    try:
+        return os.open(folder, flags | os.O_TMPFILE | os.O_CLOEXEC, rights)
+    except OSError as error:
+        raise CannotName from error
+
+
+def give_name(file: int, place: str) -> None:
+    """Have a file without a name appear under one, as it is now.
+
+    Raises:
+        CannotName: The file system cannot.
+        FileExistsError: Somebody has the name.
+    """
+    try:
         # With a folder named, the call follows the link that /proc shows for the open file.
         os.link(f"/proc/self/fd/{file}", place, src_dir_fd=file, follow_symlinks=True)
     except FileExistsError:
-        os.close(file)
         raise
     except OSError as error:
-        os.close(file)
-        raise _CannotName from error
-    return file
+        raise CannotName from error
 
 
 def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:

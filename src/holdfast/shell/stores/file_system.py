@@ -26,6 +26,7 @@ from fsspec.spec import AbstractFileSystem
 
 from holdfast.shell.storage.errors import FileDamaged
 from holdfast.shell.storage.paths import check_url, object_parts, refuse_links
+from holdfast.shell.storage.rights import CannotName, give_name, unnamed_file
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -194,18 +195,13 @@ def _is_exclusive(system: Any) -> bool:
 def _create_local(path: str, data: bytes) -> None:
     """A file appears with all that is in it, as objects do. Raises `OSError`."""
     try:
-        unnamed = os.open(os.path.dirname(path), os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
-    except FileNotFoundError:
-        raise
-    except OSError:  # The file system has no files without a name.
+        with os.fdopen(unnamed_file(os.path.dirname(path), os.O_WRONLY, 0o666), "wb") as file:
+            file.write(data)
+            file.flush()
+            give_name(file.fileno(), path)
+    except CannotName:  # Or there is no such folder: this says so.
         with open(path, "xb") as file:
             file.write(data)
-        return
-    with os.fdopen(unnamed, "wb") as file:
-        file.write(data)
-        file.flush()
-        place = f"/proc/self/fd/{unnamed}"
-        os.link(place, path, src_dir_fd=unnamed, follow_symlinks=True)
 
 
 class _Writer:

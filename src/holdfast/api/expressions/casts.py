@@ -167,8 +167,13 @@ def rescaled(column: Column, to: pa.DataType) -> Column:
 
 
 def _checked(column: Column, to: pa.DataType) -> Column:
-    """A decimal of another type; Arrow looks at the digits only while it narrows 256 bits."""
+    """A decimal of another type.
+
+    Arrow looks at the digits only while it narrows 256 bits: needed where they may be too many.
+    """
     room = to.precision - to.scale + column.type.scale
+    if room >= column.type.precision:
+        return column.cast(to)
     if room < 1:
         # Nothing but zero fits.
         zero = pa.scalar(decimal.Decimal(0), column.type)

@@ -99,7 +99,7 @@ SPEAKS_OF = {
 """The code of the protocol that a report is about, below src/holdfast; otherwise all of `core`."""
 OLD = {
     *("cluster", "growth", "ha", "kafka", "peers", "sguard"),
-    *("simulation", "spine", "security", "hdfs"),
+    *("simulation", "security", "hdfs"),
 }
 """Made before this rule; docs/reports/README.md says so of each. Nothing else may join them."""
 

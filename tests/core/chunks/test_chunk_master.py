@@ -280,6 +280,30 @@ def test_peace_places_and_delays_when_it_is_given() -> None:
     assert said(story.commit(stored), m.ObjectCommitted)
 
 
+def test_a_writer_that_was_killed_soon_holds_up_nobody_and_a_live_one_writes_on() -> None:
+    peace = Peace(
+        NetworkModel.of_racks({}), settings=PeaceSettings(can_writer_hold_copy=True), random=Random(1)
+    )
+    story = Story()
+    story.master = ChunkMaster(epoch=1, settings=SETTINGS, placement=peace)
+    nodes = [(node, story.join(node, host="h")) for node in ("a", "b")]
+    story.create()
+    first = story.place()
+    for number in range(9):  # As many as the network carries at once, and one that waits.
+        upload = f"v{number}"
+        story.tell(m.ObjectCreateRequested("other", upload, f"b-1/{number}", "h"))
+        answer = story.tell(m.ChunkPlacementRequested("other", upload, 1))
+        if said(answer, m.PlacementDelayed):
+            break
+        story.tell(m.ChunkCompleted("other", upload, 1))
+    assert "turn" in said(answer, m.PlacementDelayed)[0].reason
+    for _ in range(10):  # The first one asks, as clients do while their chunk is on its way.
+        assert not said(story.wait(100, *nodes), m.ChunkPlaced)
+        assert story.place() == first
+    assert said(story.wait(700, *nodes), m.ChunkPlaced)[0].upload == upload
+    assert story.place().chunk != first.chunk, "it was only paused"
+
+
 def test_with_too_few_data_nodes_a_chunk_has_to_wait() -> None:
     story = Story()
     story.join("a")

@@ -11,6 +11,8 @@ Theory of operation. An object is written as an *upload*:
   time. Asked again with the same number, the master looks whether the chain still stands: if a data
   node of it is lost, the answer is a new id and a new chain. So clients notice broken chains by the
   master's failure detection.
+- A client asks for the place of its chunk as long as that is on its way. One that was killed asks
+  no more: soon its chunk holds up nobody. If it lives and asks again, it gets another place.
 - A commit names the chunks. It waits until each has all its copies: those that lost one since are
   copied first. The object exists once its entry is durable in the journal; only then is the client
   told. Everything else that was placed for the upload is deleted.
@@ -128,10 +130,18 @@ class ChunkMaster:
             if self._silence.is_lost(node.name, node.heard_ms, limit_ms, now_ms):
                 effects += self._lose(node, now_ms)
         for upload in self._uploads.all():
-            is_silent = now_ms - upload.heard_ms > self._settings.upload_timeout_ms
-            if is_silent and not upload.is_committing:
-                effects += self._drop(upload, now_ms)
+            effects += self._check_upload(upload, now_ms - upload.heard_ms, now_ms)
         return effects + self._settle_homes() + self._replication.check(now_ms)
+
+    def _check_upload(self, upload: Upload, silent_ms: int, now_ms: int) -> list[Effect]:
+        """Whose client is silent, it lets others write first; after long silence it is dropped."""
+        if upload.is_committing:
+            return []
+        if silent_ms > self._settings.upload_timeout_ms:
+            return self._drop(upload, now_ms)
+        if upload.current is None or silent_ms <= self._settings.asking_timeout_ms():
+            return []
+        return self._placing.withdraw(upload, now_ms)
 
     def _settle_homes(self) -> list[Effect]:
         """Every chunk has all its copies: nobody needs what lies where no data node is."""

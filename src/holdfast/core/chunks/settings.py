@@ -21,7 +21,8 @@ class ChunkSettings:
             keeps in memory.
         piece_bytes: What travels and is checked as one; at most 1 MiB.
         keep_alive_ms: Period of a data node's keep-alives.
-        misses: Missed keep-alives after which a data node is taken for lost.
+        misses: Missed keep-alives after which a data node is taken for lost; and missed questions
+            after which a client is taken to write nothing.
         lease_ms: A data node without word from the master for so long ends itself.
         inventory_ms: Period of a data node's full listings.
         write_idle_ms: A data node gives up a chunk of which nothing more came for so long.
@@ -80,6 +81,10 @@ class ChunkSettings:
             raise LocalProtocolError(
                 f"chunk_bytes is {self.chunk_bytes}, below piece_bytes, {self.piece_bytes}"
             )
+
+    def asking_timeout_ms(self) -> int:
+        """A client that did not ask for so long is not writing the chunk it was given a place for."""
+        return self.resend_ms * self.misses
 
     def pieces(self, size: int) -> int:
         """How many pieces a chunk of so many bytes has."""

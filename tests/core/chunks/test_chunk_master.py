@@ -281,9 +281,8 @@ def test_peace_places_and_delays_when_it_is_given() -> None:
 
 
 def test_a_writer_that_was_killed_soon_holds_up_nobody_and_a_live_one_writes_on() -> None:
-    peace = Peace(
-        NetworkModel.of_racks({}), settings=PeaceSettings(can_writer_hold_copy=True), random=Random(1)
-    )
+    settings = PeaceSettings(can_writer_hold_copy=True)
+    peace = Peace(NetworkModel.of_racks({}), settings=settings, random=Random(1))
     story = Story()
     story.master = ChunkMaster(epoch=1, settings=SETTINGS, placement=peace)
     nodes = [(node, story.join(node, host="h")) for node in ("a", "b")]

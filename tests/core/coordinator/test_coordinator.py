@@ -279,3 +279,14 @@ def test_who_handed_over_goes_on_until_the_other_has_had_time_to_take_over() -> 
     ]
     assert c.EndTask(A, task) in effects
     assert driver.machine.instance(A).outgoing is None
+
+
+def test_a_node_that_said_why_it_fails_is_not_called_silent() -> None:
+    driver = Driver()
+    first = driver.up("t1")
+    driver.step(c.NodeFailed(A, first, "StoreUnavailable: the disk is full", is_fatal=False))
+    lost = [e for e in driver.check_until(2_000) if isinstance(e, c.ReportFailure)]
+    assert [e.reason for e in lost] == ["StoreUnavailable: the disk is full"]
+    driver.up("t2")
+    lost = [e for e in driver.check_until(4_000) if isinstance(e, c.ReportFailure)]
+    assert [e.reason.split(" for ")[0] for e in lost] == ["no keep-alive"]

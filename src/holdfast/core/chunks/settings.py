@@ -83,7 +83,7 @@ class ChunkSettings:
             )
 
     def asking_timeout_ms(self) -> int:
-        """A client that did not ask for so long is not writing the chunk it was given a place for."""
+        """A client that did not ask for so long writes no chunk, whatever place it was given."""
         return self.resend_ms * self.misses
 
     def pieces(self, size: int) -> int:

@@ -259,7 +259,7 @@ class Coordinator:
             f"{instance.plan.node}#{replica.incarnation}", replica.heard_ms, limit_ms, now_ms
         ):
             instance.silenced |= dict.fromkeys((replica.incarnation, replica.former))
-            reason = f"no keep-alive for {now_ms - replica.heard_ms} ms"
+            reason = replica.last_words or f"no keep-alive for {now_ms - replica.heard_ms} ms"
             effects = self._lose(instance, replica, reason, now_ms)
             return effects + self._launch(instance, replica, now_ms)
         if replica.is_down:
@@ -317,9 +317,10 @@ class Coordinator:
 
     def _on_node_failed(self, failed: NodeFailed, now_ms: int) -> list[Effect]:
         instance = self._instances[failed.node]
-        if not instance.counts(failed.incarnation):
+        replica = instance.of_incarnation(failed.incarnation)
+        if replica is None:
             return []
-        instance.last_reason = failed.reason
+        instance.last_reason = replica.last_words = failed.reason
         return self._fail(f"{failed.node}: {failed.reason}") if failed.is_fatal else []
 
     def _on_zombie_heard(self, heard: ZombieHeard, now_ms: int) -> list[Effect]:

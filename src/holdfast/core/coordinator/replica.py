@@ -93,6 +93,7 @@ class Replica:
     due_ms: int = 0  # a secondary is not launched before
     pause: BackOff = field(default_factory=lambda: BackOff(_PAUSE_MAX))  # after failures in a row
     timeouts: int = 0  # in a row, of launches without a hello
+    last_words: str = ""  # why it fails, as its task said before it fell silent
 
     def enter(self, state: NodeState) -> None:
         """Go on to a state. Raises `InvariantViolation` if it may not follow."""
@@ -181,7 +182,7 @@ class Replica:
         self.enter(NodeState.LOST)
         self.launched_at_ms = now_ms
         self.task = None
-        self.host = ""
+        self.host = self.last_words = ""
         self.incarnation = self.former = NOBODY
         self.is_told = self.has_joined = self.has_caught_up = False
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from trimmed_logs import lead
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.outputs.feed import Feed
@@ -16,6 +20,12 @@ from holdfast.core.machine import Effect
 from holdfast.core.model.feed_rows import feed_schema
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TIME_COLUMN, with_time
+from holdfast.core.queues.retention import Retention
+from holdfast.core.replication.feed_reading import FeedReading
+from holdfast.driver.feed_check import _fault_in
+from holdfast.shell.spark.data_source import LogSource
+from holdfast.shell.storage.beginnings import first_kept
+from holdfast.shell.storage.errors import TuplesRemoved
 from holdfast.shell.storage.feed_log import (
     FeedFollower,
     Place,
@@ -24,6 +34,7 @@ from holdfast.shell.storage.feed_log import (
     logged_in,
 )
 from holdfast.shell.storage.logs import open_reader, open_writer
+from holdfast.shell.storage.part_trimming import feed_trimmer_at, trimmer_at
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 Rows = list[tuple[object, ...]]
@@ -32,10 +43,18 @@ Rows = list[tuple[object, ...]]
 class Life:
     """One incarnation of a node that writes a sink and its feed."""
 
-    def __init__(self, root: Path, incarnation: int, begins_at: int = 0) -> None:
+    def __init__(
+        self, root: Path, incarnation: int, begins_at: int = 0, segment_bytes: int = 1 << 20
+    ) -> None:
         self.places = {StreamId("out[0]"): SCHEMA, StreamId("out~feed[0]"): feed_schema(SCHEMA)}
         self.logs = {
-            stream: open_writer(str(root / stream), with_time(schema), stream, incarnation)
+            stream: open_writer(
+                str(root / stream),
+                with_time(schema),
+                stream,
+                incarnation,
+                segment_bytes=segment_bytes,
+            )
             for stream, schema in self.places.items()
         }
         first = FirstOutput()
@@ -68,6 +87,8 @@ class Life:
             else:
                 left.append(effect)
         self.effects[:] = left
+        for log in self.logs.values():
+            log.sync()
 
     def end(self) -> None:
         self.flush()
@@ -95,6 +116,90 @@ def in_order(root: Path, feed: Any, *places: Place, is_current: bool = False) ->
 
 def stable(*numbers: int, first_id: int = 0) -> Rows:
     return [(n, "stable", first_id + i, None, None, None) for i, n in enumerate(numbers)]
+
+
+def history(root: Path, seed: int) -> None:
+    """Failures and corrections as they are drawn, by two incarnations, each row a segment."""
+    draw = random.Random(seed)
+    for incarnation in (1, 2):
+        life = Life(root, incarnation, segment_bytes=1)
+        life.sink.next_id = life.sink.written_before
+        for _ in range(draw.randint(1, 4)):
+            life.stable(*range(draw.randint(0, 2)))
+            life.flush()
+            for number in range(draw.randint(0, 3)):
+                life.tentative(number)
+                life.flush()
+            if draw.random() < 0.8:
+                life.effects += life.feed.undo()
+                life.flush()
+                life.stable(*range(draw.randint(0, 3)))
+                life.effects += life.feed.rec_done() if draw.random() < 0.8 else ()
+                life.flush()
+        life.end()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_feed_of_which_rows_were_removed_is_read_as_before(tmp_path: Path, seed: int) -> None:
+    history(tmp_path, seed)
+    place = str(tmp_path / "out~feed[0]")
+    whole, current = read(tmp_path), read(tmp_path, is_current=True)
+    opened = [open_reader(str(tmp_path / "out[0]")), open_reader(place)]
+    before = FeedFollower(*opened).place()
+    feed_trimmer_at(place, lead).trim(Retention(time_us=1), None, 2**60)
+    first = first_kept(place)
+    gone = [n for n, row in enumerate(whole) if row[1] != "stable"][:first]
+    left = [row for n, row in enumerate(whole) if n not in gone]
+    kept = logged_in(open_reader(place, first), None)
+    assert in_order(tmp_path, kept, Place(0, first, stands=False)) == left
+    kept = logged_in(open_reader(place, first), None)
+    assert in_order(tmp_path, kept, is_current=True) == current
+    opened = [open_reader(str(tmp_path / "out[0]")), open_reader(place, first)]
+    assert FeedFollower(*opened).place() == before
+
+
+def test_spark_begins_where_a_sink_and_its_feed_do(tmp_path: Path) -> None:
+    history(tmp_path, 0)
+    location, feed = tmp_path / "q", tmp_path / "q" / "feeds" / "out" / "0"
+    sink = location / "streams" / "out" / "0"
+    for name, place in (("out[0]", sink), ("out~feed[0]", feed)):
+        place.parent.mkdir(parents=True)
+        (tmp_path / name).rename(place)
+    trimmer_at(str(sink), lead).trim(Retention(time_us=1), None, 2**60)
+    feed_trimmer_at(str(feed), lead).trim(Retention(time_us=1), None, 2**60)
+    begins = {"0.stable": first_kept(str(sink)), "0.feed": first_kept(str(feed)), "0.stands": 0}
+    assert min(begins["0.stable"], begins["0.feed"]) > 0
+    source = LogSource({"path": str(location), "stream": "out", "types": "all"})
+    follower = source.streamReader(source.schema())
+    assert follower.initialOffset() == begins
+    parts = follower.partitions(begins, follower.latestOffset())
+    followed = rows_of(follower.read(part) for part in parts)
+    batch = source.reader(source.schema())
+    assert followed == rows_of(batch.read(part) for part in batch.partitions())
+    assert _fault_in(FeedReading(), [row[1:4] for row in followed]) is None
+    with pytest.raises(TuplesRemoved):
+        rows_of(follower.read(p) for p in follower.partitions({}, follower.latestOffset()))
+
+
+def rows_of(parts: Iterable[Iterable[pa.RecordBatch]]) -> Any:
+    found = [batch for part in parts for batch in part]
+    return [tuple(row.values()) for row in pa.Table.from_batches(found).to_pylist()]
+
+
+def test_of_a_feed_all_goes_that_was_corrected_but_the_newest_rows(tmp_path: Path) -> None:
+    life = Life(tmp_path, 1, segment_bytes=1)
+    for number in range(5):
+        life.tentative(number)
+        life.flush()
+        life.effects += life.feed.undo()
+        life.flush()
+        life.stable(number)
+        life.effects += life.feed.rec_done()
+        life.flush()
+    life.end()
+    place = str(tmp_path / "out~feed[0]")
+    assert feed_trimmer_at(place, lead).trim(Retention(time_us=1), None, 2**60) == 12
+    assert first_kept(place) == 12
 
 
 def test_everything_is_read_in_the_order_in_which_it_was_put_out(tmp_path: Path) -> None:

@@ -68,17 +68,19 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, int, str | None]]:
 
 def _fault_in(reading: FeedReading, rows: Iterable[tuple[str, int, str | None]]) -> str | None:
     """The first row that cannot stand where it does; None: there is none."""
-    stable = 0
+    stable: int | None = None  # The oldest tuples may have been removed.
     for kind, tuple_id, run in rows:
         if kind == _STABLE:
             if reading.run:
                 return f"stable tuple {tuple_id} behind {reading.run}, without undo"
-            stable += 1
+            if stable is None and reading.stands_at > tuple_id:
+                return f"stable tuple {tuple_id} behind what stands at {reading.stands_at}"
+            stable = tuple_id + 1
             continue
         try:
             reading.take(kind, tuple_id, run)
         except FeedBroken as error:
             return str(error)
-        if reading.stands_at != stable:
+        if stable is not None and reading.stands_at != stable:
             return f"{kind} of {run} stands at {reading.stands_at}, behind {stable} stable tuples"
     return None

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.retention import retentions_of
 from holdfast.api.steps import FromFiles, FromFrame, FromKafka
+from holdfast.core.model.feed_rows import FEED_SUFFIX
 from holdfast.core.queues.retention import FOR_EVER, Retention
 from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.metrics_log import metrics_place
 from holdfast.shell.storage.errors import JournalSuperseded, StorageError
 from holdfast.shell.storage.ingest_trimming import IngestTrimmer
-from holdfast.shell.storage.part_trimming import trimmer_at
+from holdfast.shell.storage.part_trimming import feed_trimmer_at, trimmer_at
 from holdfast.shell.storage.paths import ingest_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.api.graph import Graph
     from holdfast.core.model.ids import NodeId, StreamId
@@ -73,8 +74,13 @@ class Retentions:
 
 
 def _named(stream: StreamId) -> str:
-    """The source or sink that a stream belongs to; of a feed none."""
-    return str(stream).partition("[")[0]
+    """The source or sink that a stream belongs to; a feed belongs to its sink."""
+    return str(stream).partition("[")[0].removesuffix(FEED_SUFFIX)
+
+
+def _trimmer_of(stream: StreamId) -> Callable[[str, Callable[[], None]], Trimmer]:
+    is_feed = str(stream).partition("[")[0].endswith(FEED_SUFFIX)
+    return feed_trimmer_at if is_feed else trimmer_at
 
 
 def _segment(retention: Retention) -> tuple[int, float | None]:
@@ -146,7 +152,7 @@ class Retaining:
                 trimmer = IngestTrimmer(root, partitions, lead, recorder.still_there)
                 self._inputs[recorder.name], self._streams[recorder.name] = trimmer, shares
         self._logs: list[tuple[str, Trimmer, StreamId | None]] = [
-            (_named(stream), trimmer_at(place, lead), None)
+            (_named(stream), _trimmer_of(stream)(place, lead), None)
             for stream, place in plan.sink_paths.items()
             if _named(stream) in flow.sinks
         ]

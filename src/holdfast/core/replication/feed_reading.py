@@ -49,6 +49,11 @@ class FeedReading:
     undone: int = 0
     corrections: int = 0
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a reader who knows nothing of the rows so far reads on as one who does."""
+        return not self.run and not self.correcting
+
     def take(self, kind: str, tuple_id: int, run: str | None) -> None:
         """The next row; its `_type`, `_tuple_id` and `_run`.
 

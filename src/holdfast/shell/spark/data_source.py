@@ -40,6 +40,7 @@ from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.active_session import active_session
 from holdfast.shell.spark.data_source_options import is_true, whole_number
+from holdfast.shell.spark.offsets import offset_of, place_in
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
@@ -47,7 +48,6 @@ from holdfast.shell.storage.beginnings import first_kept
 from holdfast.shell.storage.commit_counting import first_id_of
 from holdfast.shell.storage.errors import StorageError, TuplesMissing, UnknownStream
 from holdfast.shell.storage.feed_log import (
-    BEGINNING,
     FeedFollower,
     Place,
     all_rows,
@@ -148,6 +148,11 @@ class _Log:
 
     def open_feed(self, partition: int, from_id: int) -> LogFollower:
         return open_reader(os.path.join(self.feed or "", str(partition)), from_id)
+
+    def both_begin(self, partition: int) -> Place:
+        """Where a sink and its feed begin, as far as they are kept."""
+        feed = first_kept(os.path.join(self.feed or "", str(partition)))
+        return Place(self.beginning(partition), feed, stands=False)
 
 
 def _find(options: dict[str, str]) -> _Log:
@@ -341,7 +346,8 @@ class _Rows:
     def read(self, part: _Range) -> Iterator[pa.RecordBatch]:
         """The rows of a range. Raises `TuplesMissing` if the log ends before what was there."""
         if self._has_corrections:
-            yield from self.with_corrections(_Between(part.partition, BEGINNING, None))
+            start = self.log.both_begin(part.partition)
+            yield from self.with_corrections(_Between(part.partition, start, None))
             return
         reader = self.log.open(part.partition, part.start)
         while part.end is None or reader.next_id < part.end:
@@ -372,7 +378,7 @@ class _Rows:
 
         feed = logged_in(self.log.open_feed(partition, part.start.feed), end and end.feed)
         if self._is_current:
-            found = current_rows(stable, feed)
+            found = current_rows(stable, feed, part.start)
         else:
             found = all_rows(stable, feed, part.start, end)
         for batch in found:
@@ -498,22 +504,21 @@ class _CorrectedReader(DataSourceStreamReader):
         self._followers: dict[int, FeedFollower] = {}
 
     def initialOffset(self) -> dict[str, int]:
-        return {}
+        log = _find(self._options)
+        return offset_of({partition: log.both_begin(partition) for partition in log.partitions})
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         log = _find(self._options)
-        latest: dict[str, int] = {}
         for partition in log.partitions:
             if partition not in self._followers:
-                logs = log.open_sink(partition, 0), log.open_feed(partition, 0)
+                at, feed, _ = log.both_begin(partition)
+                logs = log.open_sink(partition, at), log.open_feed(partition, feed)
                 self._followers[partition] = FeedFollower(*logs)
-            place = self._followers[partition].place()._asdict()
-            latest |= {f"{partition}.{name}": int(value) for name, value in place.items()}
-        return latest
+        return offset_of({n: self._followers[n].place() for n in log.partitions})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         numbers = sorted({int(name.partition(".")[0]) for name in end})
-        parts = [_Between(n, _place_in(start, n), _place_in(end, n)) for n in numbers]
+        parts = [_Between(n, place_in(start, n), place_in(end, n)) for n in numbers]
         return [part for part in parts if part.start != part.end]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -522,12 +527,6 @@ class _CorrectedReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_schema": self._schema, "_followers": {}}
-
-
-def _place_in(offset: dict[str, int], partition: int) -> Place:
-    """Of one partition; one that an offset does not know had nothing."""
-    stable, feed, stands = (offset.get(f"{partition}.{name}", 0) for name in Place._fields)
-    return Place(stable, feed, bool(stands))
 
 
 @dataclass

@@ -25,8 +25,10 @@ import pyarrow as pa
 
 from holdfast.core.model.feed_rows import FEED_FIELDS, TYPE_NAMES
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
-from holdfast.core.replication.feed_reading import TENTATIVE, UNDO, FeedReading
+from holdfast.core.replication.feed_reading import TENTATIVE, UNDO, FeedBroken, FeedReading
+from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
+from holdfast.shell.storage.logs import open_kept
 
 Stable = Callable[[int, int | None], Iterator[LoggedBatch]]
 """Reads the log: tuples with ids from the first on, before the second; None: to its end."""
@@ -92,7 +94,9 @@ def all_rows(
         yield from _stable_rows(stable, next_id, None if end is None else end.stable)
 
 
-def current_rows(stable: Stable, feed: Iterable[LoggedBatch]) -> Iterator[pa.RecordBatch]:
+def current_rows(
+    stable: Stable, feed: Iterable[LoggedBatch], start: Place = BEGINNING
+) -> Iterator[pa.RecordBatch]:
     """What is best known now; columns and args as of `all_rows`."""
     standing: list[pa.Table] = []
     for rows in _stretches(feed):
@@ -102,20 +106,57 @@ def current_rows(stable: Stable, feed: Iterable[LoggedBatch]) -> Iterator[pa.Rec
         elif kind == UNDO:
             standing = []
     ends = standing[0].column("_tuple_id")[0].as_py() if standing else None
-    yield from _stable_rows(stable, 0, ends)
+    yield from _stable_rows(stable, start.stable, ends)
     for rows in standing:
         yield from rows.to_batches()
+
+
+class FeedBeginnings:
+    """Which rows a feed may begin with: no suffix stands before them, and none is corrected."""
+
+    def __init__(self, place: str) -> None:
+        """Nothing is read yet."""
+        self._place = place
+        self._log: LogFollower | None = None
+        self._reading = FeedReading()
+        self._ids: set[int] = set()
+
+    def has(self, first_id: int) -> bool:
+        """Whether the row with this id is one of them; if so, it is taken to be the first one.
+
+        Raises:
+            StorageError: The log cannot be read, or its rows contradict each other.
+        """
+        if self._log is None:
+            self._log = open_kept(self._place)
+        try:
+            while batches := self._log.poll():
+                for logged in batches:
+                    self._note_closed(logged)
+        except FeedBroken as error:
+            raise StorageError(f"{self._place}: {error}") from error
+        if first_id not in self._ids:
+            return False
+        self._ids = {known for known in self._ids if known >= first_id}
+        return True
+
+    def _note_closed(self, logged: LoggedBatch) -> None:
+        columns = (logged.batch.column(name).to_pylist() for name in _WORDS)
+        for row_id, row in enumerate(zip(*columns, strict=True), logged.first_id):
+            if self._reading.is_closed:
+                self._ids.add(row_id)
+            self._reading.take(*row)
 
 
 class FeedFollower:
     """Follows a sink and its feed; see the module."""
 
     def __init__(self, stable: LogFollower, feed: LogFollower) -> None:
-        """Begin before all that is there; both logs need not exist yet."""
+        """Begin where both begin, before all that is kept; they need not exist yet."""
         self._stable = stable
         self._feed = feed
         self._reading = FeedReading()
-        self._place = BEGINNING
+        self._place = Place(stable.next_id, feed.next_id, stands=False)
         self._next: deque[tuple[str, int, str | None]] = deque()  # rows that are not passed
 
     def place(self) -> Place:

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 class LogTrimmer(Trimmer):
     """Removes segments of one log."""
 
-    def __init__(self, place: str, require_lead: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        place: str,
+        require_lead: Callable[[], None],
+        may_begin_at: Callable[[int], bool] = lambda first_id: True,
+    ) -> None:
         """See the base; the log need not be there yet."""
-        super().__init__(local_path(place), require_lead)
+        super().__init__(local_path(place), require_lead, may_begin_at)
         self._folder = SegmentFolder(Path(self._place))
         self._live: list[Segment] = []
 

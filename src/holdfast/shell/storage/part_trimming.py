@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.queues.retention import Piece
 from holdfast.core.wire.log_parts import MARKS, live_parts, marks_in, parse_part
+from holdfast.shell.storage.feed_log import FeedBeginnings
 from holdfast.shell.storage.log_trimming import LogTrimmer
 from holdfast.shell.storage.places import is_remote
 from holdfast.shell.storage.trimming import Trimmer
@@ -31,9 +32,14 @@ _NEWEST_KEPT: Final = 2
 class PartTrimmer(Trimmer):
     """Removes parts of one log; those with one first id are a piece."""
 
-    def __init__(self, place: str, require_lead: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        place: str,
+        require_lead: Callable[[], None],
+        may_begin_at: Callable[[int], bool] = lambda first_id: True,
+    ) -> None:
         """See the base."""
-        super().__init__(place, require_lead)
+        super().__init__(place, require_lead, may_begin_at)
         self._stored: dict[PartName, StoredObject] = {}
         self._live: dict[PartName, int | None] = {}
 
@@ -67,3 +73,9 @@ def trimmer_at(place: str, require_lead: Callable[[], None]) -> Trimmer:
     """Who removes what is not kept of the log at a place; arguments as of `Trimmer`."""
     of = PartTrimmer if is_remote(place) else LogTrimmer
     return of(place, require_lead)
+
+
+def feed_trimmer_at(place: str, require_lead: Callable[[], None]) -> Trimmer:
+    """The same of a feed: it begins where no tentative suffix stands, and none is corrected."""
+    of = PartTrimmer if is_remote(place) else LogTrimmer
+    return of(place, require_lead, FeedBeginnings(place).has)

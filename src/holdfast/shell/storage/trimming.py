@@ -29,15 +29,22 @@ class Trimmer(abc.ABC):
         oldest_us: When the newest thing in its oldest piece was written; None: it has none.
     """
 
-    def __init__(self, place: str, require_lead: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        place: str,
+        require_lead: Callable[[], None],
+        may_begin_at: Callable[[int], bool] = lambda first_id: True,
+    ) -> None:
         """Nothing is looked at yet.
 
         Args:
             place: The log's folder or URL.
             require_lead: Raises when another driver leads; asked before a mark is put.
+            may_begin_at: Whether readers understand a log that begins with this tuple.
         """
         self._place = place
         self._require_lead = require_lead
+        self._may_begin_at = may_begin_at
         self.size_bytes = 0
         self.oldest_us: int | None = None
 
@@ -66,6 +73,8 @@ class Trimmer(abc.ABC):
             count = removable(pieces, retention, now_us, self._newest_kept(pieces))
             if needed_from is not None:
                 count = sum(piece.first <= needed_from for piece in pieces[1 : count + 1])
+            while count and not self._may_begin_at(pieces[count].first):
+                count -= 1
             if count == 0:
                 return 0
             first_id = pieces[count].first

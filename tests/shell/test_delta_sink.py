@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,27 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(
     writer.sync()
     assert answers == [True]
     assert seen(tmp_path) == list(range(12))
+
+
+def test_small_files_are_merged_and_each_row_stays_once(tmp_path: Path) -> None:
+    """Another instance, and somebody else, write meanwhile."""
+    merging, other = (
+        opened(replace(spec(tmp_path, by="k", index=n), merge_s=None if n else 0.0), 1)
+        for n in range(2)
+    )
+    for _ in range(10):
+        for writer in (merging, other):
+            append(writer, 3)
+            writer.sync()
+            writer.tidy()
+        others = pa.table({"v": [100], "k": ["x"], "at": [None]}, schema=SCHEMA)
+        write_deltalake(tmp_path / "table", others, mode="append")
+    merging.close()
+    table = DeltaTable(tmp_path / "table")
+    assert seen(tmp_path) == sorted([*range(30), *range(30), *[100] * 10])
+    assert {commit["operation"] for commit in table.history()} >= {"WRITE", "OPTIMIZE"}
+    assert len(table.file_uris()) < 3 * 20 + 10
+    assert [opened(spec(tmp_path, index=index), 2).next_id for index in range(2)] == [30, 30]
 
 
 def test_others_may_write_the_table_and_so_may_other_instances(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from holdfast.errors import DataflowError, UnsupportedError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from holdfast.api.graph import Graph
+    from holdfast.api.graph import Graph, OutsideSink
     from holdfast.api.steps import Emit, Expression
 
     Schema: TypeAlias = pa.Schema | StructType | str
@@ -541,13 +541,10 @@ class Stream:
             DataflowError: An argument makes no sense.
         """
         from holdfast.driver.files_sink import files_sink
-        from holdfast.driver.user_files import default_name
 
         by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         sink = files_sink(path, schema=self.schema, format=format, partition_by=by, every=every)
-        name = require_name(default_name(path) if name is None else name)
-        self.flow.add_sink(name, self.step)
-        self.flow.outside_sinks[name] = sink
+        self._write_outside(sink, path, name)
 
     def sink_delta(
         self,
@@ -556,6 +553,7 @@ class Stream:
         name: str | None = None,
         partition_by: str | Sequence[str] = (),
         every: str = "1 second",
+        merge_every: str | None = "10 minutes",
     ) -> None:
         """Write the stream into a Delta table, each tuple once; see docs/files.md.
 
@@ -567,16 +565,23 @@ class Stream:
             partition_by: Columns that the table is partitioned by, if it has to be made.
             every: How late rows may appear, beside the time that writing takes; each instance makes
                 a version of the table so often, if there are rows.
+            merge_every: How often small files of the table are merged; None: never.
 
         Raises:
             DataflowError: An argument makes no sense, the table has other columns, or the package
                 `deltalake` is not there.
         """
         from holdfast.driver.delta_sink import delta_sink
-        from holdfast.driver.user_files import default_name
 
         by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        sink = delta_sink(path, schema=self.schema, partition_by=by, every=every)
+        sink = delta_sink(
+            path, schema=self.schema, partition_by=by, every=every, merge_every=merge_every
+        )
+        self._write_outside(sink, path, name)
+
+    def _write_outside(self, sink: OutsideSink, path: str, name: str | None) -> None:
+        from holdfast.driver.user_files import default_name
+
         name = require_name(default_name(path) if name is None else name)
         self.flow.add_sink(name, self.step)
         self.flow.outside_sinks[name] = sink

@@ -32,12 +32,14 @@ class DeltaSink:
         schema: The columns.
         partition_by: Columns that it is partitioned by, if it has to be made.
         every_us: How late rows may appear.
+        merge_every_us: How often small files are merged; None: never.
     """
 
     table: str
     schema: pa.Schema
     partition_by: tuple[str, ...]
     every_us: int
+    merge_every_us: int | None = None
 
     unsynced_max: ClassVar[int] = 2 * CUT_TUPLES  # Some are collected while others are written.
 
@@ -52,10 +54,19 @@ class DeltaSink:
     def spec(self, sink: str, instance: int, place: str) -> DeltaSinkSpec:
         """What one instance writes."""
         stream, every_s = f"{sink}[{instance}]", self.every_us / 1e6
-        return DeltaSinkSpec(stream, self.table, self.schema, self.partition_by, place, every_s)
+        merge_s = None if self.merge_every_us is None else self.merge_every_us / 1e6
+        return DeltaSinkSpec(
+            stream,
+            self.table,
+            self.schema,
+            self.partition_by,
+            place,
+            every_s,
+            None if instance else merge_s,  # It is one table.
+        )
 
     def __str__(self) -> str:
-        """What a checkpoint location depends on; how often rows appear may change."""
+        """What a checkpoint location depends on; what happens how often may change."""
         by = f" by {list(self.partition_by)}" if self.partition_by else ""
         return f"{self.place}{by}"
 
@@ -97,7 +108,12 @@ class DeltaSink:
 
 
 def delta_sink(
-    path: str, *, schema: pa.Schema, partition_by: tuple[str, ...], every: str
+    path: str,
+    *,
+    schema: pa.Schema,
+    partition_by: tuple[str, ...],
+    every: str,
+    merge_every: str | None = None,
 ) -> DeltaSink:
     """The sink; arguments and errors as in `Stream.sink_delta`."""
     try:
@@ -120,4 +136,5 @@ def delta_sink(
             require_columns(DeltaTable(table), schema, table)
         except SchemaMismatch as error:
             raise DataflowError(str(error)) from None
-    return DeltaSink(table, schema, partition_by, duration_us(every))
+    merge_every_us = None if merge_every is None else duration_us(merge_every)
+    return DeltaSink(table, schema, partition_by, duration_us(every), merge_every_us)

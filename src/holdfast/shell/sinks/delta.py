@@ -29,6 +29,7 @@ from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.collecting import CollectingWriter
+from holdfast.shell.sinks.delta_merging import Merging
 from holdfast.shell.storage.errors import LogSuperseded, SchemaMismatch, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
@@ -53,6 +54,7 @@ class DeltaSinkSpec:
         partition_by: Columns that the table is partitioned by, if it has to be made.
         place: A folder or URL for what is to be remembered of the sink.
         interval_s: From one commit to the next.
+        merge_s: From one merging of small files to the next; None: others do it.
     """
 
     stream: str
@@ -61,6 +63,7 @@ class DeltaSinkSpec:
     partition_by: tuple[str, ...]
     place: str
     interval_s: float
+    merge_s: float | None = None
 
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> DeltaSinkWriter:
         """Open it. Raises as `DeltaSinkWriter`."""
@@ -115,6 +118,7 @@ class DeltaSinkWriter(CollectingWriter):
         super().__init__(spec.stream, spec.interval_s)
         self._spec = spec
         self._incarnation = incarnation
+        self._merging = None if spec.merge_s is None else Merging(spec.table, spec.merge_s)
         self._progress = Progress(made_up_name(spec.place, spec.stream))
         with _errors(spec):
             self._table = self._opened()
@@ -203,10 +207,14 @@ class DeltaSinkWriter(CollectingWriter):
             self.has_ended = True
 
     def tidy(self) -> None:
-        """The table is its owner's to keep."""
+        """Have small files merged beside, if it is time."""
+        if self._merging is not None:
+            self._merging.look()
 
     def close(self) -> None:
         """Nothing is open; tuples that are in no commit are dropped."""
+        if self._merging is not None:
+            self._merging.join()
 
 
 def made_up_name(place: str, stream: str) -> str:

@@ -1,6 +1,7 @@
 """What the race says of a peer that is wrong, fails, never ends, or cannot be had."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -245,6 +246,29 @@ def test_from_files_into_files_a_run_takes_until_its_last_file_is_shown(tmp_path
     (tmp_path / "none").mkdir()
     with pytest.raises(BenchFailed, match="no file of results"):
         race.last_shown_s(tmp_path / "none")
+
+
+def test_the_next_peer_runs_though_making_the_events_failed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Path] = []
+
+    def course(query: str, tuples: int, folder: Path, formats: tuple[str, ...]) -> Course:
+        (folder / "events").mkdir(parents=True)
+        tries.append(folder)
+        if len(tries) == 1:
+            raise BenchFailed("Structured Streaming did not end")
+        return Course(query, Events(tuples, 10, {"parquet": {"bid": str(tmp_path)}}), EXPECTED)
+
+    monkeypatch.setattr(race, "course", course)
+    peers = tuple(
+        replace(peer_that(tmp_path, writing(RIGHT) + "say(seconds=1.5)"), name=name)
+        for name in ("first", "second")
+    )
+    sizes = race.RaceSizes({"q12": 10}, 1, TIMEOUT_S)
+    found = race.compare(peers, Installed(peers, tmp_path / "cache", print), sizes, print)["q12"]
+    assert found["failures"] == {"first": "Structured Streaming did not end"}
+    assert found["systems"].keys() == {"second"}
 
 
 def test_the_race_from_files_comes_first_on_the_page() -> None:

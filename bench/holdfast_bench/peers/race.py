@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
@@ -102,7 +103,9 @@ def _compare(
         tuples = min(sizes.tuples[query], peer.tuples_max)
         if tuples not in courses:
             formats = dict.fromkeys(["parquet", *(each.input for each in peers)])
-            made = course(query, tuples, folder / f"{tuples}", tuple(formats))
+            place = folder / f"{tuples}"
+            shutil.rmtree(place, ignore_errors=True)  # What a try that failed has left.
+            made = course(query, tuples, place, tuple(formats))
             courses[tuples] = replace(made, is_with_start=sizes.is_with_start)
         where = folder / f"{peer.name}-{number}"
         return run_once(peer, python, courses[tuples], sizes.timeout_s, where)

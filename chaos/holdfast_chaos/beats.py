@@ -64,6 +64,15 @@ class Hand:
         path = self.folder / f"{number}-{kind}"
         return path.exists() and time.time() < float(path.read_text())
 
+    def let_go(self) -> None:
+        """Let through what is behind the first rows of sources that begin with a few."""
+        (self.folder / "gone").touch()
+
+    @property
+    def has_let_go(self) -> bool:
+        """Whether it may come."""
+        return self.is_open or (self.folder / "gone").exists()
+
     def open(self) -> None:
         """Let the last part through, and all that is held."""
         for path in self.folder.glob("[0-9]*-*"):
@@ -86,6 +95,7 @@ class Beats:
         count: How many rows it has.
         held_from: Rows from here on wait until the hand is open.
         origin_s: Wall-clock time of row 0.
+        first: Rows from here on wait until the hand lets them go; None: none do.
     """
 
     folder: str
@@ -93,6 +103,7 @@ class Beats:
     count: int
     held_from: int
     origin_s: float
+    first: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,6 +128,8 @@ class Beats:
     def due(self, hand: Hand) -> int:
         """Rows before this one have come by now."""
         count = max(0, min(self.count, int((time.time() - self.origin_s) * 1e6 / STEP_US)))
+        if self.first is not None and not hand.has_let_go:
+            return min(count, self.first)
         return count if hand.is_open else min(count, self.held_from)
 
 

@@ -48,6 +48,19 @@ def test_a_source_is_held_up_by_hand(tmp_path: Path) -> None:
     assert reader.read(800, 10_000).boundary_us == END_US
 
 
+def test_however_late_a_driver_comes_there_is_something_to_wait_for_when_a_source_falls_silent(
+    tmp_path: Path,
+) -> None:
+    """Else a run whose driver is killed at the first tentative row would wait for ever for one."""
+    hand = Hand(tmp_path)
+    sources = [Beats(str(tmp_path), n, 1_000, 800, time.time() - 60, 300).open() for n in (0, 1)]
+    assert [source.read(0, 10_000).batches[0].count for source in sources] == [300, 300]
+    hand.hold(0, "silence", time.time() + 60)
+    hand.let_go()
+    assert not sources[0].read(300, 10_000).batches
+    assert sources[1].read(300, 10_000).batches[0].count == 500
+
+
 def test_what_was_dropped_is_expected_of_no_window() -> None:
     run = draw_run(0)
     whole = expected(run, {})

@@ -8,7 +8,7 @@ from typing import Any
 from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
-from holdfast.core.haunit.delayed_order import DelayedOrder
+from holdfast.core.haunit.delayed_order import DelayedOrder, FollowingOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
@@ -19,6 +19,7 @@ from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.haunit.outputs.tentative import TentativeOutputs
 from holdfast.core.haunit.reach import Reach
+from holdfast.core.model.ids import Run
 from holdfast.core.model.notes import Undo
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.replication.consistency_manager import (
@@ -29,14 +30,16 @@ from holdfast.core.replication.consistency_manager import (
     Step,
 )
 from holdfast.core.replication.following import Follower
-from holdfast.core.replication.input_delay import _Claims
+from holdfast.core.replication.input_delay import InputDelay, _Claims
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
+from holdfast.core.replication.tentative_input import TentativeInput
 from holdfast.core.replication.undo_redo import UndoHistory
 from holdfast.sim.faults import SILENCES
 from holdfast.sim.workload.protections import REPLICAS, REPLICATED, UNDO
 
 _SILENCED = ("silence", "kill")
+_OLD_FRAMES = (*SILENCES, "stale-frames", "break")
 _PAUSED = (*SILENCES, "driver-pause")
 _SIDE_BY_SIDE = ("silence", "no-boundaries", "kill", "driver-crash", "lost-frames", "leave")
 
@@ -294,6 +297,40 @@ def _number_anew_what_is_out(original: Any) -> Any:
     return lambda self, next_ids: None
 
 
+def _wait_for_tuples_alone(original: Any) -> Any:
+    """A result that waits for a boundary waits without any bound."""
+    del original
+    return lambda self, stream, boundary_us, now_ms: None
+
+
+def _take_any_run(original: Any) -> Any:
+    """Be it void or not."""
+
+    def counts(self: TentativeInput, run: Run) -> bool:
+        self._had = None
+        return bool(original(self, run))
+
+    return counts
+
+
+def _take_what_was_overtaken(original: Any) -> Any:
+    """What has come of a run is taken, though what it stands for has come as stable."""
+    del original
+    return lambda self, stable_us: None
+
+
+def _take_what_its_state_has(original: Any) -> Any:
+    """A replacement takes tentative tuples of before its restart point."""
+    del original
+    return property(lambda self: self._arrivals.streams[0].queue.taken_boundary_us)
+
+
+def _stop_with_one_replica(original: Any) -> Any:
+    """A receiver that takes no more stops its producer, whoever stands beside it."""
+    del original
+    return lambda self, edge: False
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
@@ -341,4 +378,11 @@ REPLICATED_MUTANTS = {
     "trims behind the held cut": _mutant(DelayedUnit, "_process_tentative", _trim_behind_the_cut),
     "touches by ports": _mutant(Reach, "touching", _touch_by_ports),
     "numbers anew what is out": _mutant(HAOutput, "go_back", _number_anew_what_is_out),
+    "waits for tuples alone": _mutant(
+        InputDelay, "_promise", _wait_for_tuples_alone, kinds=SILENCES
+    ),
+    "takes any run": _mutant(TentativeInput, "_counts", _take_any_run, kinds=_OLD_FRAMES),
+    "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
+    "takes what its state has": _beside(FollowingOrder, "_stable_us", _take_what_its_state_has),
+    "stops with one replica": _beside(HAOutput, "_is_read_beside", _stop_with_one_replica),
 }

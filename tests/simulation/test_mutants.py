@@ -51,6 +51,8 @@ BY_ITS_NAME = {
     "takes tentative for stable": {"I-LIVE", "I-PRECISE"},
     "undoes no stream": {"I-REC"},
     "lets all replicas correct": {"I-TURN"},
+    "takes any run": {"I-RUN"},
+    "waits for tuples alone": {"I-AVAIL"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
     "needs only what comes": {"I-CUT", "I-PRECISE"},

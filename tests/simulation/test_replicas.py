@@ -30,6 +30,15 @@ def test_replicas_end_in_time(seed: int) -> None:
     assert outcome.invariant is None, outcome.violation
 
 
+def test_a_replacement_takes_nothing_tentative_that_its_state_has() -> None:
+    """1. A node has processed all of a stream, up to its end, and is killed. 2. So is a replica of
+    its producer, which begins further back. 3. The node failed at each of its tentative tuples.
+    """
+    kinds = ("kill", "machine-crash", "kill-replicas")
+    outcome = simulate(Run(73, kinds, approach=REPLICAS))
+    assert outcome.invariant is None, outcome.violation
+
+
 def test_the_oracle_knows_no_time_behind_a_union_that_it_did_not_know_before() -> None:
     """The sink of a unit with replicas is a union of one stream, perhaps of running results."""
     rows = [TimedRow(5, {"n": 1}, has_time=False)]

@@ -252,7 +252,7 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         (stream,) = self._arrivals.streams
         if stream.tentative.take_undone():
             self.manager.undone()
-        stream.tentative.overtaken(stream.queue.taken_boundary_us)
+        stream.tentative.overtaken(self._stable_us)
         has_tentative = stream.has_tentative
         if self.manager.turn.is_waiting:  # For what is stable: what is tentative goes before it.
             has_tentative = stream.tentative.has_news
@@ -265,6 +265,17 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         """
         arrivals = self._arrivals
         return arrivals.has_fresh or arrivals.slowest_us > self.manager.acted_us
+
+    @property
+    def _stable_us(self) -> int:
+        """What is older has been taken as stable, by this incarnation or by one before it.
+
+        1. A node has processed all of a stream, up to its end, and is killed. 2. Its producer's
+        replica is killed, too, begins further back, and goes on without a source. 3. What it sends
+        as tentative stands for what the node's restart point rests on.
+        """
+        (stream,) = self._arrivals.streams
+        return max(stream.queue.taken_boundary_us, self.manager.acted_us)
 
     def up_to(self, boundary_us: int) -> Taken:
         """Some of what has come as stable."""
@@ -297,7 +308,7 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         waits for its turn to go back. 3. Meanwhile another run begins further back.
         """
         (stream,) = self._arrivals.streams
-        self._gone_to_us = max(self._gone_to_us, stream.queue.taken_boundary_us)
+        self._gone_to_us = max(self._gone_to_us, self._stable_us)
         cut = [batch.not_older_than(self._gone_to_us) for batch in batches]
         batches = [batch for batch in cut if batch.count]
         self._gone_to_us = max(self._gone_to_us, stream.tentative.boundary_us)

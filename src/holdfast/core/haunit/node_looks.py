@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.replica_link import ReplicaLink
-    from holdfast.core.model.ids import Incarnation, NodeId
+    from holdfast.core.model.ids import Incarnation, NodeId, Run
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
     from holdfast.core.state.change_sample import ChangeSample
@@ -120,6 +120,11 @@ class NodeLooks:
     def has_suffixes(self) -> bool:
         """Whether some of what it reads is tentative."""
         return any(stream.tentative.run is not None for stream in self._unit.inputs.all())
+
+    def suffixes(self) -> dict[StreamId, tuple[StreamId, Run | None]]:
+        """Per input stream, as its main sender names it too, the tentative run that counts."""
+        streams = self._unit.inputs.all()
+        return {s.spec.stream: (s.main.stream, s.tentative.run) for s in streams}
 
     @property
     def dropped_tuples(self) -> int:

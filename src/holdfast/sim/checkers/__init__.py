@@ -14,6 +14,7 @@ from holdfast.sim.checkers.output import PreciseOutput, Tape
 from holdfast.sim.checkers.promises import PromisedOutput
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedPasses
+from holdfast.sim.checkers.runs import Runs
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
 from holdfast.sim.checkers.turns import Fresh
 from holdfast.sim.checkers.waiting import Waiting
@@ -53,6 +54,7 @@ def all_checkers(
         Corrections(),
         Fresh(),
         Waiting(),
+        Runs(),
     )
 
 
@@ -71,6 +73,7 @@ __all__ = [
     "PromisedOutput",
     "Promptness",
     "RestartPoints",
+    "Runs",
     "Tape",
     "Trimming",
     "Violation",

@@ -161,8 +161,8 @@ def cluster(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="executor, worker, two-executors, two-workers, cut, driver or programs; "
-            "repeatable. The others stay in the report as they are."
+            help="executor, worker, two-executors, two-workers, cut, driver, standby, region, "
+            "leaving or programs; repeatable. The others stay in the report as they are."
         ),
     ] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="Runs of the main faults.")] = None,

@@ -2,7 +2,7 @@
 
 A submitted Python program has no standard input, so words are files, each written under another
 name first: `run-<n>.json` asks for a run, `status.json` says what the present one does,
-`result-<n>.json` how it went, and `end` ends the driver.
+`result-<n>.json` how it went, and `end` ends the driver. What Python logs goes into `python.log`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 STATUS: Final = "status.json"
 END: Final = "end"
+LOGGED: Final = "python.log"
 _INTERVAL_S: Final = 0.1
 _TIMEOUT_S: Final = 300.0
 _OPTIONS: Final = {
@@ -88,6 +89,7 @@ class ClusterRun:
         seed: Of the generator.
         parallelism: Instances of every unit.
         verifies: Whether the driver compares the output with Spark SQL's.
+        is_standby: Whether a driver waits as long as another one leads.
     """
 
     query: str
@@ -100,6 +102,7 @@ class ClusterRun:
     seed: int = 1
     parallelism: int = 1
     verifies: bool = False
+    is_standby: bool = False
 
     @property
     def is_by_arrival(self) -> bool:
@@ -187,6 +190,7 @@ def _result(spark: SparkSession, folder: Path, number: int, run: ClusterRun) -> 
             protection=PROTECTIONS[run.protection],
             parallelism=run.parallelism,
             options=_OPTIONS,
+            standby=run.is_standby,
         )
         _follow(query, folder, number)
         verified = _verified(query) if run.verifies else {}
@@ -252,7 +256,7 @@ def _follow(query: Query, folder: Path, number: int) -> None:
 def main() -> None:
     """The entry point: the folder is the only argument."""
     die_with_parent()  # Spark's JVM has begun this process, and may be killed alone.
-    logging.basicConfig(level=logging.WARNING)
+    logging.basicConfig(level=logging.WARNING, filename=Path(sys.argv[1], LOGGED))
     spark = session("holdfast-cluster")
     spark.sparkContext.setLogLevel("INFO")  # Into a file, for whoever wonders afterwards.
     try:

@@ -30,7 +30,7 @@ from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_chaos import cluster_job
-from holdfast_chaos.cluster_job import CHECKPOINTED, END, STATUS, TOGETHER, ClusterRun, put
+from holdfast_chaos.cluster_job import CHECKPOINTED, END, LOGGED, STATUS, TOGETHER, ClusterRun, put
 from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import StandaloneCluster, kill_session, wait_for_end
 
@@ -42,6 +42,7 @@ FAULTS: Final = {
     "two-workers": "kill -9 of that worker and of another one at the same time",
     "cut": "that worker cut off from the network for 5 s, and healed",
     "driver": "kill -9 of the driver, and the same submitted again",
+    "standby": "kill -9 of the driver, and another one is in standby",
     "region": "kill -9 of the executor that holds a node of units that recover together",
     "leaving": "that executor told to leave (decommissioned): its nodes are to be elsewhere first",
 }
@@ -154,20 +155,35 @@ def compare(found: Sink, reference: pa.Table) -> dict[str, Any]:
 
 
 class ClusterDriver:
-    """One submitted driver."""
+    """One submitted driver.
 
-    def __init__(self, cluster: StandaloneCluster, folder: Path) -> None:
-        """Submit it; the folder is its own."""
+    Attributes:
+        asked: How many runs it was asked for.
+        is_one_of_two: Whether it leaves half of the slots to another one.
+    """
+
+    def __init__(
+        self, cluster: StandaloneCluster, folder: Path, *, is_one_of_two: bool = False
+    ) -> None:
+        """Submit it.
+
+        Args:
+            cluster: Where.
+            folder: Its own.
+            is_one_of_two: Whether it leaves half of the slots to another one.
+        """
         folder.mkdir(parents=True)
+        self.is_one_of_two = is_one_of_two
         self._folder = folder
         self._log: IO[bytes] = (folder / "driver.log").open("wb")
-        self._process = cluster.submit(cluster_job.__file__, str(folder), log=self._log)
-        self._runs = 0
+        conf = cluster.part_of_slots() if is_one_of_two else {}
+        self._process = cluster.submit(cluster_job.__file__, str(folder), conf=conf, log=self._log)
+        self.asked = 0
 
     def ask(self, run: ClusterRun) -> int:
         """Have it run something; its number."""
-        number = self._runs
-        self._runs += 1
+        number = self.asked
+        self.asked += 1
         put(self._folder / f"run-{number}.json", asdict(run))
         return number
 
@@ -178,6 +194,10 @@ class ClusterDriver:
         except FileNotFoundError:
             return {}
         return found
+
+    def is_in_standby(self, location: str) -> bool:
+        """Whether it has said that it waits there."""
+        return f"in standby at {location}\n" in (self._folder / LOGGED).read_text()
 
     def result(self, number: int) -> dict[str, Any] | None:
         """How a run went; None: it goes on."""
@@ -208,7 +228,8 @@ class ClusterDriver:
         self.wait(lambda: bool(self.status()), "the driver's start", _START_S)
 
     def _last_words(self) -> str:
-        said = (self._folder / "driver.log").read_text(errors="replace")[-2000:]
+        logs = [self._folder / name for name in ("driver.log", LOGGED)]
+        said = " ".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())
         printed = self._process.stdout.read()[-2000:] if self._process.stdout else ""
         return f"{said} {printed}"
 
@@ -249,6 +270,8 @@ class ClusterRuns:
         self._cluster = cluster
         self._folder = folder
         self._driver: ClusterDriver | None = None
+        self._other: ClusterDriver | None = None  # in standby, or to be
+        self._asked_other = ""  # the location at which it was asked to be
         self._drivers = 0
         self._locations = 0
         self._references: dict[tuple[str, str, float, int], pa.Table] = {}
@@ -256,16 +279,23 @@ class ClusterRuns:
         self._leaving: list[int] = []  # processes of executors that end by themselves
 
     def close(self) -> None:
-        """End the driver."""
+        """End the drivers."""
+        if self._other is not None:
+            self._other.kill()  # It leads nothing.
         if self._driver is not None:
             self._driver.close()
-            self._driver = None
+        self._driver = self._other = None
 
-    def _up(self) -> ClusterDriver:
+    def _up(self, *, is_one_of_two: bool = False) -> ClusterDriver:
+        if self._driver is not None and self._driver.is_one_of_two != is_one_of_two:
+            self.close()
         if self._driver is None:
-            self._driver = self._submit()
+            self._driver = self._submit(is_one_of_two=is_one_of_two)
             self._driver.wait_until_up()
             self._cluster.wait_for_executors()
+        if is_one_of_two:
+            self._other = self._other or self._submit(is_one_of_two=True)
+            self._other.wait_until_up()
         return self._driver
 
     def reference(self, query: str, seconds: float, seed: int) -> FaultOutcome:
@@ -304,12 +334,15 @@ class ClusterRuns:
                 return first
         verifies = fault == "none" or is_by_arrival
         for ahead_s in _AHEAD_S:
-            driver = self._up()
+            driver = self._up(is_one_of_two=fault == "standby")
             self._locations += 1
             location = str(self._folder / f"location-{self._locations}")
             origin_us = now_us() + int(ahead_s * 1e6)
             run = ClusterRun(
-                query, protection, seconds, origin_us, location, seed=seed, verifies=verifies
+                *(query, protection, seconds, origin_us, location),
+                seed=seed,
+                verifies=verifies,
+                is_standby=fault == "standby",
             )
             outcome = FaultOutcome(fault, run)
             with contextlib.suppress(EndedEarly):
@@ -349,8 +382,10 @@ class ClusterRuns:
             raise
         except RunFailed as error:
             outcome.violations.append(f"I-LIVE: {error}")
-            (self._driver or driver).kill()
-            self._driver = None
+            for each in (self._driver or driver, self._other):
+                if each is not None:
+                    each.kill()
+            self._driver = self._other = None
 
     def _wait_until_due(
         self, driver: ClusterDriver, number: int, run: ClusterRun, after_s: float
@@ -367,11 +402,23 @@ class ClusterRuns:
                 return False
             nodes = status["nodes"].values()
             is_ready = all(r["is_ready"] and r["pid"] for replicas in nodes for r in replicas)
+            if not self._has_other(run):
+                return False
             is_kept = run.protection not in CHECKPOINTED or status["checkpoints"] > 1
             has_data_nodes = run.protection != "embedded" or len(status["data_nodes"]) == 3
             return is_ready and is_kept and has_data_nodes and status["input_tuples"] >= wanted
 
         driver.wait(is_due, "the time of the fault")
+
+    def _has_other(self, run: ClusterRun) -> bool:
+        """Whether another driver is in standby and warm, if the run wants one; it is asked once."""
+        other = self._other
+        if other is None:
+            return True
+        if self._asked_other != run.location:
+            self._asked_other = run.location
+            other.ask(run)
+        return other.is_in_standby(run.location) and self._cluster.has_warm_executors(2)
 
     # -- faults -----------------------------------------------------------------------------
 
@@ -393,6 +440,10 @@ class ClusterRuns:
             driver.kill()
             driver = self._driver = self._submit()
             number = driver.ask(run)
+        elif self._other is not None:
+            driver.kill()
+            driver, self._other = self._other, None
+            self._driver, number = driver, driver.asked - 1
         else:
             self._strike_workers(outcome.fault, self._struck(outcome.fault, victim, status))
 
@@ -407,6 +458,8 @@ class ClusterRuns:
         while self._repairs:
             self._repair()
             time.sleep(_POLL_S)  # Repairs are due at times of their own.
+        if run.is_standby:
+            self._other = self._submit(is_one_of_two=True)  # It comes up while the run goes on.
         return driver, number
 
     def _held(self, worker: int, status: dict[str, Any]) -> list[str]:
@@ -460,9 +513,10 @@ class ClusterRuns:
         if self._driver is not None:
             self._cluster.wait_for_executors()
 
-    def _submit(self) -> ClusterDriver:
+    def _submit(self, *, is_one_of_two: bool = False) -> ClusterDriver:
         self._drivers += 1
-        return ClusterDriver(self._cluster, self._folder / f"driver-{self._drivers}")
+        folder = self._folder / f"driver-{self._drivers}"
+        return ClusterDriver(self._cluster, folder, is_one_of_two=is_one_of_two)
 
 
 def _judge(outcome: FaultOutcome) -> None:
@@ -476,7 +530,7 @@ def _judge(outcome: FaultOutcome) -> None:
     if result and not result.get("error") and not result["output_tuples"]:
         outcome.violations.append("I-LIVE: the sink is empty")
     failures = result.get("failures")
-    if outcome.fault not in ("none", "driver", "leaving") and result and not failures:
+    if outcome.fault not in ("none", "driver", "standby", "leaving") and result and not failures:
         outcome.violations.append("I-COUNT: a worker was struck and no failure was reported")
     if outcome.fault == "leaving" and failures:
         outcome.violations.append(f"I-COUNT: nobody had to miss what left: {failures}")

@@ -30,6 +30,8 @@ from holdfast_chaos.hosts import Hosts, make_hosts
 HOME: Final = os.path.dirname(pyspark.__file__)
 DISK_VARIABLE: Final = "HOLDFAST_DISK"
 """Of a worker and its executors: a folder that stands for the host's own disk."""
+APPLICATIONS: Final = 2
+"""A worker's memory is for so many; the first takes all slots, unless it is given a limit."""
 
 _UP_S: Final = 180.0
 _POLL_S: Final = 0.05
@@ -171,7 +173,7 @@ class StandaloneCluster:
 
     def start_worker(self, number: int) -> None:
         """Start a worker, from 1 on; see `wait_for_worker`."""
-        memory_mb = self._executor_mb + 128
+        memory_mb = APPLICATIONS * self._executor_mb + 128
         arguments = ["--cores", str(self._slots), "--memory", f"{memory_mb}m"]
         work = ["--work-dir", str(self._folder / f"work-{number}")]
         self._start(number, ["worker.Worker", *arguments, *work, self.master], 0)
@@ -195,6 +197,17 @@ class StandaloneCluster:
         """Until an application has one on every worker. Raises `ClusterFailed`."""
         is_so = lambda: all(self.executors(number) for number in self.workers)  # noqa: E731
         self._wait(is_so, "an executor on every worker")
+
+    def has_warm_executors(self, applications: int) -> bool:
+        """Whether so many have one on every worker, and each of these runs Python."""
+        found = [self.executors(number) for number in self.workers]
+        return all(sum(map(bool, map(children, pids))) == applications for pids in found)
+
+    def part_of_slots(self) -> dict[str, str]:
+        """Settings of an application that leaves the others as many slots of each worker."""
+        each = self._slots // APPLICATIONS
+        most = each * len(self.workers)
+        return {"spark.executor.cores": str(each), "spark.cores.max": str(most)}
 
     def worker_of(self, pid: int) -> int | None:
         """On which worker a process runs; None: on none, or it is gone."""

@@ -33,6 +33,16 @@ def test_the_target_is_judged_by_the_median() -> None:
     assert "3 times a node, its sink and a data node" in cluster.render(results(*runs))
 
 
+def test_a_killed_driver_has_a_target_of_its_own_with_and_without_another_in_standby() -> None:
+    found = results(a_run("embedded", 900.0))
+    for fault, first_output_ms in (("driver", 12_000.0), ("standby", 1_500.0)):
+        runs = [a_run("upstream", first_output_ms)]
+        found[fault] = {"machine": MACHINE, "runs": runs}
+    page = cluster.render(found)
+    assert "12,000 ms (at most 10,000 ms: **not met**)" in page
+    assert "1,500 ms (at most 3,000 ms: met)" in page
+
+
 def test_what_was_wrong_is_on_the_page_and_in_the_exit_code() -> None:
     wrong = a_run("active", None, is_identical=False, lost=3, violations=["I-PRECISE: 3 lost"])
     found = results(a_run("embedded", 900.0), wrong)

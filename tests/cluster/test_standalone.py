@@ -88,9 +88,15 @@ def test_units_that_recover_together_may_lose_an_executor(runs: ClusterRuns) -> 
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
 
 
-@pytest.mark.parametrize("protection", ["upstream", "embedded"])
-def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns, protection: str) -> None:
-    check(runs.execute("driver", protection))
+def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns) -> None:
+    check(runs.execute("driver", "embedded"))
+
+
+def test_a_driver_in_standby_takes_over_from_one_that_is_killed(runs: ClusterRuns) -> None:
+    """It is an application of its own, with executors of its own on the same workers."""
+    outcome = runs.execute("standby", "upstream")
+    check(outcome)
+    assert outcome.first_output_ms is not None
 
 
 def test_hosts_that_cannot_be_made_are_addresses_of_the_loopback_device(

@@ -14,7 +14,12 @@ from holdfast.core.chunks.chunk_master import ChunkMaster
 from holdfast.core.chunks.data_node import DataNode
 from holdfast.core.chunks.homes import Destination
 from holdfast.core.chunks.object_writing import ObjectWriting
+from holdfast.core.chunks.placing import Placing
 from holdfast.core.chunks.replication import Replication
+from holdfast.core.chunks.upload import Upload
+from holdfast.core.machine import Effect
+from holdfast.core.peace import peace
+from holdfast.core.peace.peace import Peace
 from holdfast.sim import chunks as sim_chunks
 
 _TABLES = (
@@ -22,6 +27,7 @@ _TABLES = (
     data_node._HANDLERS,
     object_writing._HANDLERS,
     object_reading._HANDLERS,
+    peace._HANDLERS,
 )
 
 
@@ -169,6 +175,23 @@ def _forget_homes(_: Any) -> Any:
     return lambda self, node, machines: []
 
 
+def _tell_peace_of_no_end(_: Any) -> Any:
+    def withdraw(self: Placing, upload: Upload, now_ms: int) -> list[Effect]:
+        del self, now_ms
+        upload.current = None
+        return []
+
+    return withdraw
+
+
+def _tell_peace_of_nobody(_: Any) -> Any:
+    def joined(self: Peace, stimulus: Any, now_ms: int) -> list[Effect]:
+        del self, stimulus, now_ms
+        return []
+
+    return joined
+
+
 CHUNK_MUTANTS = {
     "acknowledges before it is sealed": ChunkMutant(
         (DataNode,), "_take_piece", _acknowledge_before_it_is_sealed
@@ -201,5 +224,11 @@ CHUNK_MUTANTS = {
     "believes any chain": ChunkMutant((ObjectWriting,), "_on_chunk_acked", _believe_any_chain),
     "comes up anywhere": ChunkMutant((sim_chunks,), "destination", _come_up_anywhere),
     "forgets homes": ChunkMutant((ChunkMaster,), "_set_homes", _forget_homes),
+    "tells Peace of no end": ChunkMutant(
+        (Placing,), "withdraw", _tell_peace_of_no_end, ("C-LIVE",)
+    ),
+    "tells Peace of nobody": ChunkMutant(
+        (Peace,), "_on_server_joined", _tell_peace_of_nobody, ("C-LIVE",)
+    ),
     "reports nothing": ChunkMutant((DataNode,), "_report_inventory", _report_nothing),
 }

@@ -60,6 +60,7 @@ class Client:
         self._delete: tuple[int, str] | None = None
         self.is_ending = False
         self.is_busy = False
+        self._may_fail = True
 
     @property
     def name(self) -> str:
@@ -71,6 +72,12 @@ class Client:
         self._life += 1
         self._places.clear()
         self._next()
+
+    def write_at_last(self) -> None:
+        """Faults have ended, and the store has settled: it takes this. C-LIVE"""
+        self._may_fail = False
+        self.is_busy = True
+        self._write()
 
     def die(self) -> None:
         """Be killed, and start again later."""
@@ -145,6 +152,8 @@ class Client:
 
         def perform(effect: Effect) -> None:
             if isinstance(effect, ObjectFailed):
+                if not self._may_fail:
+                    raise Violated("C-LIVE", f"not written: {effect.reason}")
                 world.scheduler.note(f"failed: {effect.reason}")
                 self._next()
             elif isinstance(effect, StepDone):

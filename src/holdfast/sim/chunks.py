@@ -20,7 +20,9 @@ The invariants, by name:
     C-COPIES in the end every chunk has its copies, on disks, neither fewer nor more
     C-LEAK   in the end nothing else is on the disks
     C-ROT    in the end no copy has rotted unnoticed, though nobody may have read it
-    C-LIVE   every operation ends; in the end the store settles
+    C-LIVE   every operation ends; in the end the store settles, and takes what is written
+
+In half of all runs Peace places and times the writes.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from holdfast.core.chunks.homes import destination
 from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.peace.messages import PeaceSettings
+from holdfast.core.peace.network_model import NetworkModel
+from holdfast.core.peace.peace import Peace
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.chunk_checks import Violated, check_end, explain
@@ -123,6 +128,18 @@ def simulate_chunks(
     )
 
 
+class _Chance:
+    """What Peace leaves to chance."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def shuffle(self, elements: list[int], /) -> None:
+        for last in range(len(elements) - 1, 0, -1):
+            other = self._scheduler.uniform("peace", 0, last)
+            elements[last], elements[other] = elements[other], elements[last]
+
+
 class ChunkWorld:
     """One run."""
 
@@ -132,6 +149,7 @@ class ChunkWorld:
         """Prepare a store without objects."""
         self.scheduler = Scheduler(seed, trace)
         copies = self.scheduler.uniform("shape", 1, 3)
+        self.has_peace = self.scheduler.percent("peace", 50)
         self.settings = ChunkSettings(
             copies=copies,
             chunk_bytes=64,
@@ -205,10 +223,15 @@ class ChunkWorld:
         self.scheduler.run(lambda: self.scheduler.now_us >= end_us, lambda: _LIMIT_US)
         for client in self.clients:
             client.is_ending = True
-        is_over = self.scheduler.run(self._is_settled, lambda: _LIMIT_US)
-        if not is_over:
-            explain(self)
+        self._settle()
+        for client in self.clients:
+            client.write_at_last()
+        self._settle()
         check_end(self)
+
+    def _settle(self) -> None:
+        if not self.scheduler.run(self._is_settled, lambda: _LIMIT_US):
+            explain(self)
 
     def _is_settled(self) -> bool:
         if any(client.is_busy for client in self.clients) or self.master is None:
@@ -267,11 +290,20 @@ class ChunkWorld:
         """A new life of the master over the journal."""
         self.epoch += 1
         self.master = ChunkMaster(
-            epoch=self.epoch, settings=self.settings, journal=tuple(self.journal)
+            epoch=self.epoch,
+            settings=self.settings,
+            placement=self._peace() if self.has_peace else None,
+            journal=tuple(self.journal),
         )
         process = Process("master", self.master, lambda effect: self._perform_master(effect))
         self.processes["master"] = process
         self.step(process, e.Started())
+
+    def _peace(self) -> Peace:
+        """Who places and times what clients write, as an embedded store has it."""
+        settings = PeaceSettings(can_writer_hold_copy=len(self.host_of) <= self.settings.copies)
+        chance = _Chance(self.scheduler)
+        return Peace(NetworkModel.of_racks({}), settings=settings, random=chance)
 
     def start_data_node(self, node: str) -> None:
         """A new life of a data node over its disk."""

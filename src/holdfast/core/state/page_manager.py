@@ -44,8 +44,6 @@ from holdfast.core.state.snapshot import PageStatistics
 from holdfast.core.state.snapshot import Snapshot as Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from holdfast.core.state.page_memory import Region
 
 PAGE_BYTES_DEFAULT: Final = 8 << 10
@@ -330,30 +328,20 @@ class PageManager:
         """
         if self.being_stored is not None:
             raise LocalProtocolError("a checkpoint is being written already")
-        snapshot = self._taken(sorted(self._tables), is_held=False)
+        snapshot = self._taken(is_held=False)
         if also is not None:
             snapshot.is_changed[: len(also)] |= also[: len(snapshot.is_changed)]
         self._freeze(snapshot, snapshot.is_changed.copy())
         return snapshot
 
-    def hold(self, page_sets: Iterable[PageSetId] | None = None) -> Snapshot:
-        """Freeze all pages of these sets, or of all, as long as the snapshot is not cancelled.
-
-        Args:
-            page_sets: None for all: only those can be gone back to.
-
-        Raises:
-            LocalProtocolError: There is no such page set.
-
-        Cost: as `checkpoint`.
-        """
-        wanted = self._tables if page_sets is None else page_sets
-        snapshot = self._taken(sorted(wanted), is_held=True)
-        snapshot.is_partial = page_sets is not None
+    def hold(self) -> Snapshot:
+        """Freeze all pages as long as the snapshot is not cancelled. Cost: as `checkpoint`."""
+        snapshot = self._taken(is_held=True)
         self._freeze(snapshot, np.ones(len(snapshot.pages), dtype=np.bool_))
         return snapshot
 
-    def _taken(self, page_sets: list[PageSetId], *, is_held: bool) -> Snapshot:
+    def _taken(self, *, is_held: bool) -> Snapshot:
+        page_sets = sorted(self._tables)
         tables = [self.pages_of(page_set) for page_set in page_sets]
         pages = np.concatenate([_NO_PAGES, *tables])
         self._taken_count += 1
@@ -404,14 +392,12 @@ class PageManager:
         Structures have to be created anew, in the order of every life, before `recovered`.
 
         Raises:
-            LocalProtocolError: It is not held, or was cancelled, or is not of all page sets.
+            LocalProtocolError: It is not held, or was cancelled.
 
         Cost: O(pages); nothing is copied.
         """
         if snapshot not in self._snapshots or not snapshot.is_held:
             raise LocalProtocolError("the snapshot is not held; it cannot be gone back to")
-        if snapshot.is_partial:
-            raise LocalProtocolError("a snapshot of some page sets cannot be gone back to")
         for later in self._snapshots[self._snapshots.index(snapshot) + 1 :]:
             self.cancel(later)
         self._memory.release(np.concatenate([_NO_PAGES, *self._tables.values()]))

@@ -51,7 +51,6 @@ class Snapshot:
         next_set: The id that the next page set would get.
         number: Of its manager's snapshots; later ones have larger numbers.
         is_held: Whether it is to be gone back to, or looked at; a checkpoint is to be stored.
-        is_partial: Whether it is of some page sets only.
         regions: Which page sets had regions.
         is_needed: bool (n,), whether the page is frozen for this snapshot.
         is_cancelled: The manager needed its pages; what is being written is worth nothing.
@@ -66,7 +65,6 @@ class Snapshot:
     is_held: bool
     regions: dict[PageSetId, Region]
     is_needed: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    is_partial: bool = False
     is_cancelled: bool = False
 
     @property

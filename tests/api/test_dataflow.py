@@ -323,6 +323,8 @@ def test_protections_say_what_they_can_give() -> None:
         parse_protection("magic", "precise", "1 second")
     with pytest.raises(OptionError, match="has no interval"):
         parse_protection("upstream-backup", "precise", "1 second")
+    with pytest.raises(DataflowError, match="banana"):
+        parse_protection("checkpointed", None, "banana")
     flow = Dataflow("test")
     with pytest.raises(UnsupportedError, match="guarantee='gap'"):
         Checkpointed("gap").check(flow)

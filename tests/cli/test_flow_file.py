@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -53,3 +54,18 @@ def test_an_error_of_holdfasts_says_which_line_has_asked_for_it(
     said = capsys.readouterr().err
     assert "[at all]" in said, "brackets are no markup"
     assert f"at {file}, line 3" in said.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        ("bids = hf.Dataflow('bids')", r"name flow\.py:bids$"),
+        ("number = 1", r"give a dataflow that name, or name it as flow\.py:NAME$"),
+    ],
+)
+def test_a_file_without_the_name_says_which_there_are(tmp_path: Path, text: str, cure: str) -> None:
+    file = tmp_path / "flow.py"
+    file.write_text(f"import holdfast as hf\n{text}\n")
+    module = flow_file.module_of(str(file))
+    with pytest.raises(OptionError, match=rf"flow\.py defines no flow; {cure}"):
+        flow_file.dataflow_of(module, "flow", cast("Any", None))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
+
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node_figures import NodeStatistics
+from holdfast.core.model.ids import StreamId
 from holdfast.shell.spark.meter import Meter, _PassCosts
 
 
@@ -112,3 +115,20 @@ def test_time_counts_of_passes_that_nobody_looks_at() -> None:
         counted = NodeStatistics(input_tuples=working.input_tuples)
         found = meter.measured(cast("Any", node), counted, 1_000 * second + 1_000)
     assert found.tuple_cost_us == 10.0
+
+
+def test_readings_are_measured_one_with_each_sign_of_life() -> None:
+    meter, node = Meter(), LookedAt()
+    rows = pa.record_batch({"price": pa.array(range(100), pa.int64())})
+    batch = cast("Any", SimpleNamespace(batch=rows, count=100))
+    read = events.SourceRead(StreamId("bids"), (batch,), 0)
+    meter.stepped(cast("Any", node), events.SourceRead(StreamId("bids"), (), 0), [], 10)
+    assert not meter.has_received
+    for now_ms in (100, 200):
+        assert events.SourceRead in meter.measured_now
+        meter.stepped(cast("Any", node), read, [], 10)
+        assert events.SourceRead not in meter.measured_now
+        assert events.Proceed in meter.measured_now
+        meter.look_at_changes(now_ms)
+    found = meter.measured(cast("Any", node), NodeStatistics(), 300)
+    assert found.input_tuple_bytes == 8.0

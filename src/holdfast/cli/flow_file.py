@@ -93,7 +93,14 @@ def dataflow_of(module: ModuleType, name: str, spark: SparkSession) -> Dataflow:
     """
     from holdfast.api.dataflow import Dataflow
 
-    found = getattr(module, name, None)
+    if not hasattr(module, name):
+        there = [key for key, made in vars(module).items() if isinstance(made, Dataflow)]
+        cure = "name" if there else "give a dataflow that name, or name it as"
+        names = " or ".join(
+            f"{os.path.basename(str(module.__file__))}:{key}" for key in there or ["NAME"]
+        )
+        raise OptionError(f"{module.__file__} defines no {name}; {cure} {names}")
+    found = getattr(module, name)
     if callable(found) and not isinstance(found, Dataflow):
         with _of_the_user(str(module.__file__)):
             found = found(spark) if inspect.signature(found).parameters else found()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from holdfast.api.protections.base import Protection
+from holdfast.api.protections.base import Protection, interval_ms_of
 from holdfast.api.protections.checkpointed import Checkpointed
 from holdfast.api.protections.eventual import EventualCheckpoints
 from holdfast.api.protections.regions import (
@@ -39,7 +39,8 @@ def parse_protection(name: str, guarantee: str | None, interval: str | None) -> 
 
     Raises:
         UnsupportedError: There is none of that name.
-        OptionError: It has no interval.
+        OptionError: It has no interval, or the interval is too short.
+        DataflowError: The interval is no duration.
     """
     chosen = PROTECTIONS_BY_NAME.get(name)
     if chosen is None:
@@ -48,4 +49,7 @@ def parse_protection(name: str, guarantee: str | None, interval: str | None) -> 
     settings = {key: value for key, value in given.items() if value is not None}
     if "interval" in settings and "interval" not in [field.name for field in fields(chosen)]:
         raise OptionError(f"protection {name!r} has no interval")
-    return chosen(**settings)
+    made = chosen(**settings)
+    if interval is not None:
+        interval_ms_of(made, interval)  # Starting would ask no sooner than Spark runs.
+    return made

@@ -5,7 +5,8 @@ are averages over the same time, for a failure may come at any moment. What is r
 after a failure does not count.
 
 Measuring costs those who are measured: a node at work takes a thousand steps a second. So steps add
-to plain numbers, and little more is looked at than one pass in eight.
+to plain numbers, and little more is looked at than one pass in eight, and one reading of a source
+with each sign of life.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.haunit import events
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.core.haunit.node import Node
     from holdfast.core.haunit.node_figures import NodeStatistics
     from holdfast.core.machine import Effect, Stimulus
@@ -32,8 +35,8 @@ _MEASURED_INTERVAL_MS: Final = 450
 """A little less than the half second after which a node reports by itself."""
 _SPAN_WANTED: Final = 4
 _SIZED_EVERY: Final = 32
-MEASURED: Final = frozenset({events.Proceed, events.BatchReceived, events.SourceRead})
-"""Stimuli that are measured; others need not be shown to the meter."""
+_MEASURED: Final = frozenset({events.Proceed, events.BatchReceived, events.SourceRead})
+_MEASURED_OFTEN: Final = _MEASURED - {events.SourceRead}
 _ALL_LOOKED_AT: Final = 64
 _LOOKED_AT_EVERY: Final = 8
 _LONG_US: Final = 1_000
@@ -64,10 +67,18 @@ class _Sizes:
     bytes: int = 0
 
     def add(self, batch: TupleBatch) -> None:
+        """Look at one in so many."""
         if self.batches % _SIZED_EVERY == 0:
             self.tuples += batch.count
             self.bytes += batch.batch.nbytes
         self.batches += 1
+
+    def look_at(self, batches: Iterable[TupleBatch]) -> None:
+        """Look at these, chosen already."""
+        for batch in batches:
+            self.tuples += batch.count
+            self.bytes += batch.batch.nbytes
+            self.batches += _SIZED_EVERY
 
     @property
     def mean(self) -> float:
@@ -109,10 +120,15 @@ class _PassCosts:
 
 
 class Meter:
-    """The measurements of one incarnation of a node."""
+    """The measurements of one incarnation of a node.
+
+    Attributes:
+        measured_now: Classes of stimuli that are to be shown to the meter now.
+    """
 
     def __init__(self) -> None:
         """Nothing measured yet."""
+        self.measured_now: frozenset[type] = _MEASURED
         self._busy_us = 0
         self._passes = 0
         self._costs = _PassCosts()
@@ -139,7 +155,7 @@ class Meter:
         self._receiving_us += took_us
 
     def stepped(self, node: Node, stimulus: Stimulus, effects: list[Effect], took_us: int) -> None:
-        """The machine has taken one of the `MEASURED` stimuli."""
+        """The machine has taken a stimulus of a class that is measured now."""
         if type(stimulus) is events.Proceed:
             self._busy_us += took_us
             seen = node.input_tuples
@@ -158,11 +174,13 @@ class Meter:
             self._received_tuples += stimulus.batch.count
             self._inputs.add(stimulus.batch)
         elif type(stimulus) is events.SourceRead:
-            for batch in stimulus.batches:
-                self._inputs.add(batch)
+            self._inputs.look_at(stimulus.batches)
+            if stimulus.batches:
+                self.measured_now = _MEASURED_OFTEN
 
     def look_at_changes(self, now_ms: int) -> None:
-        """See how much of the state has changed since it was sampled."""
+        """See how much of the state has changed since it was sampled; then measure a reading."""
+        self.measured_now = _MEASURED
         if self._sample is not None:
             self._changes.append((now_ms - self._sampled_ms, self._sample.changed_bytes()))
             self._sample = None

@@ -33,7 +33,7 @@ from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
 from holdfast.shell.spark.background import Background
 from holdfast.shell.spark.bring_up import BringUp
-from holdfast.shell.spark.meter import MEASURED, Meter
+from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.node_channels import NodeChannels
 from holdfast.shell.spark.node_checkpoints import NodeCheckpoints
 from holdfast.shell.spark.node_reports import NodeReports
@@ -220,7 +220,7 @@ class NodeTask:
         effects = self._life.step(stimulus, at_ms)
         took_us = (time.monotonic_ns() - began_ns) // 1000
         machine = self._life.machine
-        if type(stimulus) in MEASURED and isinstance(machine, Node):
+        if type(stimulus) in self._meter.measured_now and isinstance(machine, Node):
             self._meter.stepped(machine, stimulus, effects, took_us)
         self._checkpoints.note_standstill(effects, took_us)
         for effect in effects:

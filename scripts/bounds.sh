@@ -11,7 +11,7 @@ ends=(lowest highest)
 case ${1:-} in lowest | highest) ends=("$1") && shift ;; esac
 pythons=("$@")
 [ "${#pythons[@]}" != 0 ] || pythons=(python3.11 python3.12 python3.13 python3.14)
-named='^(pyspark|pyarrow|numpy|pandas|numba|pyzmq|fsspec|pyyaml|xxhash|typer|rich|starlette|uvicorn|prometheus-client|opentelemetry-sdk|s3fs|confluent-kafka|deltalake)[ =]'
+named='^(pyspark|pyarrow|numpy|pandas|numba|pyzmq|fsspec|pyyaml|xxhash|typer|rich|starlette|uvicorn|prometheus-client|opentelemetry-sdk|s3fs|confluent-kafka|deltalake|pyiceberg)[ =]'
 # Tests that reach what comes from elsewhere. Of the rest of tests/core nothing depends on a version.
 tests=(tests/core/{model,operators,state,wire} tests/api tests/planning tests/driver
   tests/shell/test_{exact_parquet,ingest_log,journal,stream_reads,user_files}.py
@@ -29,7 +29,7 @@ for python in "${pythons[@]}"; do
       echo "== no $python here; its $end versions would be"
       "$uv" pip compile --quiet --no-annotate --no-header --python-version "${python#python}" \
         --resolution "$resolution" --only-binary :all: --no-binary pyspark pyproject.toml \
-        --extra view --extra metrics --extra otel --extra s3 --extra kafka --extra avro --extra delta |
+        --extra view --extra metrics --extra otel --extra s3 --extra kafka --extra avro --extra delta --extra iceberg |
         grep -E "$named"
       continue
     fi

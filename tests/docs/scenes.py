@@ -95,6 +95,17 @@ query.awaitTermination()
 assert sorted(os.listdir(folder + "/counts"))[-3:] == ["day=0", "day=1", "day=2"]
 """,
         ),
+        Block(
+            """
+flow = hf.Dataflow("shop")
+orders = source(flow, "orders")
+""",
+            replaced=(
+                ('"rest"', '"sql"'),
+                ('"http://catalog:8181"', '"sqlite:///" + folder + "/shops.db"'),
+            ),
+            after="assert 'orders' in flow.sinks",
+        ),
     ],
     "docs/in-and-out.md": [
         Block(

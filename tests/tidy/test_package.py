@@ -61,6 +61,7 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
             "avro",
             "protobuf",
             "delta",
+            "iceberg",
             "otel",
             "view",
             "docs",
@@ -87,7 +88,18 @@ def test_a_wheel_can_be_built_of_the_source_distribution(built: Path, tmp_path: 
 def test_everything_that_the_lock_names_for_an_extra_is_locked() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
-    for extra in ("demo", "reports", "s3", "metrics", "kafka", "avro", "delta", "view", "docs"):
+    for extra in (
+        "demo",
+        "reports",
+        "s3",
+        "metrics",
+        "kafka",
+        "avro",
+        "delta",
+        "iceberg",
+        "view",
+        "docs",
+    ):
         wanted += PROJECT["optional-dependencies"][extra]
     for requirement in wanted:
         name = requirement.split(";")[0]

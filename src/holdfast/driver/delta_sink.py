@@ -11,8 +11,9 @@ import pyarrow as pa
 from holdfast.api.windows import duration_us
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.errors import DataflowError
+from holdfast.shell.sinks.claimed_table import made_up_name
 from holdfast.shell.sinks.collecting import CUT_TUPLES
-from holdfast.shell.sinks.delta import DeltaSinkSpec, Progress, made_up_name, require_columns
+from holdfast.shell.sinks.delta import DeltaSinkSpec, Progress, require_columns
 from holdfast.shell.storage.errors import BadName, SchemaMismatch
 from holdfast.shell.storage.paths import check_url
 from holdfast.shell.storage.places import is_remote, local_path, store_at

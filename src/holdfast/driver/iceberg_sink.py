@@ -1,0 +1,123 @@
+"""What a dataflow says of an Iceberg table as a sink, checked; and what is in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from holdfast.api.windows import duration_us
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.errors import DataflowError
+from holdfast.shell.sinks.claimed_table import made_up_name
+from holdfast.shell.sinks.collecting import CUT_TUPLES
+from holdfast.shell.sinks.iceberg import (
+    Catalog,
+    IcebergSinkSpec,
+    Progress,
+    opened,
+    require_columns,
+)
+from holdfast.shell.storage.errors import SchemaMismatch
+from holdfast.shell.storage.places import store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergSink:
+    """An Iceberg table to write.
+
+    Attributes:
+        table: Its name in the catalog.
+        catalog: Which catalog.
+        schema: The columns.
+        every_us: How late rows may appear.
+    """
+
+    table: str
+    catalog: Catalog
+    schema: pa.Schema
+    every_us: int
+
+    unsynced_max: ClassVar[int] = 2 * CUT_TUPLES  # Some are collected while others are written.
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"the Iceberg table {self.table}"
+
+    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> None:
+        """Tables have no place for what is tentative."""
+
+    def spec(self, sink: str, instance: int, place: str) -> IcebergSinkSpec:
+        """What one instance writes."""
+        stream, every_s = f"{sink}[{instance}]", self.every_us / 1e6
+        return IcebergSinkSpec(stream, self.table, self.catalog, self.schema, place, every_s)
+
+    def __str__(self) -> str:
+        """What a checkpoint location depends on; how a catalog is reached may change."""
+        return self.place
+
+    # -- as a readable sink -----------------------------------------------------------------
+
+    def read(self, name: str, spark: SparkSession, location: str, schema: pa.Schema) -> DataFrame:
+        """All that the table holds now, whoever has written it; by way of the driver's memory."""
+        del name, location
+        rows = self._opened().scan().to_arrow().select(schema.names).cast(schema)
+        return spark.createDataFrame(rows)
+
+    def promised_us(self, name: str, location: str) -> int:
+        """See `ReadableSink`."""
+        table = self._opened()
+        said = [of.said(table) for of in self._streams(name, location).values()]
+        return min((each.boundary_us for each in said), default=BEGINNING_US)
+
+    def is_published(self, name: str, location: str, wanted: Mapping[str, int]) -> bool:
+        """See `ReadableSink`."""
+        table, streams = self._opened(), self._streams(name, location)
+        return all(
+            stream in streams and (streams[stream].said(table).next_id or 0) >= before
+            for stream, before in wanted.items()
+        )
+
+    def _opened(self) -> Any:
+        return opened(self.catalog, self.table)
+
+    def _streams(self, name: str, location: str) -> dict[str, Progress]:
+        path = os.path.join(location, "streams", name)
+        return {
+            f"{name}[{index}]": Progress(
+                made_up_name(os.path.join(path, index), f"{name}[{index}]")
+            )
+            for index in store_at(path).children()
+        }
+
+
+def iceberg_sink(
+    table: str, *, catalog: str, properties: Mapping[str, str], schema: pa.Schema, every: str
+) -> IcebergSink:
+    """The sink; arguments and errors as in `Stream.sink_iceberg`."""
+    try:
+        from pyiceberg.exceptions import NoSuchTableError
+    except ImportError:
+        raise DataflowError(
+            "sink_iceberg needs the package pyiceberg: pip install 'holdfast-streaming[iceberg]'"
+        ) from None
+    if not table.rpartition(".")[0]:
+        raise DataflowError(f"table={table!r} lacks its namespace, as in 'shop.orders'")
+    found = Catalog(catalog, dict(properties))
+    try:
+        require_columns(opened(found, table), schema, table)
+    except NoSuchTableError:
+        pass
+    except SchemaMismatch as error:
+        raise DataflowError(str(error)) from None
+    except Exception as error:  # pyiceberg's errors have no base.
+        raise DataflowError(f"catalog of {table}: {error}") from error
+    return IcebergSink(table, found, schema, duration_us(every))

@@ -70,7 +70,8 @@ SLOW, FAST, MIXED = "slow", "fast", "mixed"
 _VICTIM: Final = NodeId("counts[0]")
 _PASS_TUPLES: Final = 8_192
 _REPLAY_TUPLES: Final = 1 << 16
-_SYNC_PASSES: Final = 20
+_MARK_S: Final = NodeLimits().ack_interval_ms / 1000
+"""So often a busy node notes a restart point."""
 _WINDOW_US: Final = 3_600_000_000
 _FAST_PASSES: Final = 10
 """So many passes bring the tuples of a fast window."""
@@ -88,8 +89,8 @@ class Sizes:
 
     Attributes:
         name: For the report.
-        seconds: Of each run in this process.
-        repeats: Of each; the median throughput counts.
+        seconds: Of each run in this process, once every window has been open.
+        repeats: Of each pair of runs; the median of what is kept of the throughput counts.
         keys: Windows that are open at a time, of `share`.
         shares: Of a node's time; 0 writes G_open and R alone.
         windows: Open at a time, of `objective`.
@@ -118,7 +119,7 @@ QUICK: Final = Sizes(
     *(20_000, (2_000,)),
 )
 FULL: Final = Sizes(
-    *("full", 2.0, 3, 100_000, (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)),
+    *("full", 1.0, 9, 100_000, (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)),
     *((1, 1_000, 10_000, 100_000, 1_000_000), (100, 250, 1_000), 10, 20_000.0, 200_000),
     (1_000, 10_000, 100_000),
 )
@@ -233,9 +234,23 @@ class Worked:
     def _plain(self, operator: Operator, seconds: float) -> dict[str, Any]:
         taken, spent_s = 0, 0.0
         while spent_s < seconds:
-            spent_s += self._pass(operator, taken, taken + _PASS_TUPLES)
+            pass_s = self._pass(operator, taken, taken + _PASS_TUPLES)
             taken += _PASS_TUPLES
-        return {"tuples": taken, "tuples_per_s": round(taken / spent_s)}
+            if not self._is_beginning(taken):
+                spent_s += pass_s
+        return {"tuples": taken, "tuples_per_s": self._rate(taken, spent_s)}
+
+    def _is_beginning(self, taken: int) -> bool:
+        """Whether windows may still have been opened that stay open: once is not all the time."""
+        return taken - _PASS_TUPLES < self.keys
+
+    def _rate(self, taken: int, spent_s: float) -> int:
+        """Tuples per second since the beginning."""
+        return round(self._counted(taken) / spent_s)
+
+    def _counted(self, taken: int) -> int:
+        """Of so many tuples, those since the beginning."""
+        return taken - -(-self.keys // _PASS_TUPLES) * _PASS_TUPLES
 
     def _place(self, taken: int) -> Place:
         step = 1 if self.kind == SLOW else _WINDOW_US // (_FAST_PASSES * _PASS_TUPLES)
@@ -250,8 +265,8 @@ class Worked:
         seconds: float,
     ) -> dict[str, Any]:
         pacer = Pacer(self.share or 0.0)
-        taken, passes, spent_s, written = 0, 0, 0.0, 0
-        passes_s = marks_s = 0.0
+        taken, spent_s, written = 0, 0.0, 0
+        passes_s = marks_s = unmarked_s = 0.0
         checks_s: list[float] = []
         worked_s: list[float] = []  # of them, on a core
 
@@ -265,16 +280,16 @@ class Worked:
         while spent_s < seconds:
             began_s = time.perf_counter()
             footprints.begin_pass()
-            made_s = time.perf_counter() - began_s
+            mark_s = time.perf_counter() - began_s
             pass_s = self._pass(operator, taken, taken + _PASS_TUPLES)
-            passes_s += pass_s
             taken += _PASS_TUPLES
             place, began_s = self._place(taken), time.perf_counter()
-            if passes % _SYNC_PASSES == 0:
+            is_beginning, is_due = self._is_beginning(taken), unmarked_s >= _MARK_S
+            if is_due or is_beginning:
                 written += sum(map(append, footprints.mark(place)))
-            made_s += time.perf_counter() - began_s
-            marks_s += made_s
-            made_s += pass_s
+                unmarked_s = 0.0
+            mark_s += time.perf_counter() - began_s
+            made_s = pass_s + mark_s
             objective.learn(self._costs(made_s * 1e6 / _PASS_TUPLES, pacer))
             pacer.worked(made_s * 1e6)
             while (windows := pacer.windows) and footprints.is_check_due(place):
@@ -286,16 +301,17 @@ class Worked:
                 worked_s.append(time.thread_time() - began_cpu_s)
                 pacer.wrote(footprints.next_id - before, checks_s[-1] * 1e6)
                 made_s += checks_s[-1]
-            spent_s += made_s
-            passes += 1
-            if passes % _SYNC_PASSES == 0:
+            if is_due:
                 log.sync()  # A node has a thread beside it for that.
+            unmarked_s += made_s
+            if not is_beginning:
+                spent_s, passes_s, marks_s = spent_s + made_s, passes_s + pass_s, marks_s + mark_s
         written += sum(map(append, footprints.mark(self._place(taken))))
         log.sync()
         return {
             "tuples": taken,
-            "tuples_per_s": round(taken / spent_s),
-            "pass_us": round(passes_s * 1e6 / taken, 4),
+            "tuples_per_s": self._rate(taken, spent_s),
+            "pass_us": round(passes_s * 1e6 / self._counted(taken), 4),
             "mark_share": round(marks_s / spent_s, 4),
             "check_share": round(sum(checks_s) / spent_s, 4),
             "median_check_ms": round(median(checks_s or [0.0]) * 1000, 3),
@@ -566,7 +582,8 @@ _SHARE_NOTE = """
 
 Counts and sums per bidder, {keys:,} windows open at a time, in passes of {tuples:,} tuples. `slow`:
 windows stay open; `fast`: they close after {passes} passes. `throughput` is that with footprints
-over that without, measured in turn. `pass_ratio`: how long passes take beside those without;
+over that without, measured in turn, once each window has been opened. A restart point is noted
+every 50 ms of work, as by a busy node. `pass_ratio`: how long passes take beside those without;
 `mark_share`: of the time, for G_open and R; `check_share`: for G_check. Recovery is from the log:
 reading, adopting, replaying; predicted by a node that has never replayed. `check`: a piece of
 background work; `on_core`: its time on a core, without that of others there.

@@ -24,6 +24,7 @@ from mutants import MUTANTS, Mutant
 from promise_mutants import PROMISE_MUTANTS
 from region_mutants import REGION_MUTANTS
 from replicated_mutants import REPLICATED_MUTANTS
+from rescaling_mutants import RESCALING_MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
 from holdfast.core.queues.input_queue import InputQueue
@@ -34,7 +35,7 @@ FOUND_AT = Path(__file__).with_name("found_at.json")
 RUN_S = 60
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
 SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS | CHAIN_MUTANTS
-SEPARATE |= FILES_MUTANTS
+SEPARATE |= FILES_MUTANTS | RESCALING_MUTANTS
 ALL = SEPARATE | CHECKPOINT_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},

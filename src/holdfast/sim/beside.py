@@ -1,7 +1,8 @@
 """Simulators with worlds of their own, beside the one of whole query networks.
 
 Each runs other cores than a network's: who records an ingest log, who reads a topic, logs of parts,
-lines of checkpoints, the chunk store. A campaign runs one of them for every seed, in turn.
+lines of checkpoints, the chunk store, elastic restarts. A campaign runs one of them for every seed,
+in turn.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from holdfast.sim.chunks import simulate_chunks
 from holdfast.sim.lines.world import simulate_lines
 from holdfast.sim.log_races import race
 from holdfast.sim.recording import simulate_recording
+from holdfast.sim.rescaling import simulate_rescaling
 from holdfast.sim.topics import simulate_topics
 
 
@@ -36,6 +38,7 @@ BESIDE: Final[dict[str, Callable[[int], Ended]]] = {
     "logs": race,
     "lines": simulate_lines,
     "chunks": simulate_chunks,
+    "rescaling": simulate_rescaling,
 }
 """By what they simulate."""
 

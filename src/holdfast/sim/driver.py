@@ -38,6 +38,7 @@ from holdfast.sim.process import Process
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.journal_entries import JournalEntry
+    from holdfast.core.haunit.node import Node
     from holdfast.sim.world import World
 
 DRIVER = 0
@@ -326,6 +327,13 @@ class Life:
         if granted is not None:
             self._world.count("turn granted")
             self._say(granted, effect)
+
+    def primary_machine(self, node: NodeId) -> Node | None:
+        """The node that runs as a node's primary; None: it is coming up."""
+        process = self._newest.get(node)
+        if process is None or process.is_dead or not process.is_primary:
+            return None
+        return process.machine
 
     def _process_of(self, node: NodeId, incarnation: Incarnation) -> Process | None:
         """The process that runs an incarnation."""

@@ -181,22 +181,24 @@ class World:
 
     def run(self) -> RunResult:
         """Run until the query has finished. Raises `Violation` when anything is wrong."""
+        self.run_until(lambda: self.is_over)
+        result = self._result()
+        for checker in self._checkers:
+            checker.end(result)
+        return result
+
+    def run_until(self, is_there: Callable[[], bool]) -> None:
+        """Begin, and run until something is so. Raises `Violation` when anything is wrong."""
         for checker in self._checkers:
             checker.begin(self)
         self.strikes.begin()
         try:
             self.begin_life()
-            ended = self.scheduler.run(
-                lambda: self.is_over, lambda: self._quiet_from_us + PATIENCE_US
-            )
+            ended = self.scheduler.run(is_there, lambda: self._quiet_from_us + PATIENCE_US)
         except (InvariantViolation, RemoteProtocolError, LocalProtocolError) as error:
             raise Violation(type(error).__name__, str(error)) from error
         if not ended:
             raise Violation("I-LIVE", f"no end {PATIENCE_US // 1_000_000} s after the last fault")
-        result = self._result()
-        for checker in self._checkers:
-            checker.end(result)
-        return result
 
     def begin_life(self, *, is_beside: bool = False) -> None:
         """A driver takes over the journal, and begins; `is_beside`: while another one still runs.

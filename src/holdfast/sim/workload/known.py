@@ -44,10 +44,12 @@ def known_workload(
     tuples_max: int | None = None,
     approach: str | None = None,
     guarantee: str | None = None,
+    *,
+    parallelism: int | None = None,
 ) -> Workload:
-    """One of `KNOWN` with limits and parallelism drawn by the seed."""
+    """One of `KNOWN` with limits and parallelism drawn by the seed, if that is not given."""
     draw = Draw(f"{seed}/workload")
-    parallelism = draw.one_of((1, 1, 2, 3, 4))
+    drawn = draw.one_of((1, 1, 2, 3, 4))
     partitions = draw.one_of((1, 1, 2)) if name != "flights" else 1
     is_recorded = Draw(f"{seed}/records").percent(70)
 
@@ -63,7 +65,7 @@ def known_workload(
     limits, protection = random_protection(
         random_limits(draw), f"{seed}/protection", approach, guarantee
     )
-    return placed(flow, _MEANINGS, parallelism, limits, protection)
+    return placed(flow, _MEANINGS, parallelism or drawn, limits, protection)
 
 
 def _events(query: str, kind: str, seed: int) -> tuple[list[TimedRow], pa.Schema]:

@@ -1,0 +1,301 @@
+"""Elastic restarts by seed: a dataflow is left at one parallelism and goes on at another.
+
+Two worlds of whole query networks, one after the other. In the first one a part of the input
+arrives, under faults, and nothing more does. Once all nodes are at one cut (planning/division.py),
+as their positions and the journal say, it stops: what was written is durable, and all else is gone.
+The cores divide what the store holds. The second world begins with the journal that they have
+written, the same store and the same logs of sinks, and runs to its end, under faults as well.
+
+I-PRECISE, I-TIME   sinks hold, over all instances of both lives, what a run without failures puts
+                    out at either parallelism, with its tuple times; of a sink for which that is not
+                    the same, as ties have no order then, nothing is asked.
+I-ID                no sink's log has a gap or a repeat.
+I-LIVE              the second life ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.haunit.events import CheckpointWritten
+from holdfast.core.model.ids import StreamId
+from holdfast.core.model.tuples import with_time
+from holdfast.core.recovery.restart_point import CheckpointRef
+from holdfast.planning.division import Division, Stand
+from holdfast.sim.checkers.base import Violation
+from holdfast.sim.checkers.fencing import Fencing
+from holdfast.sim.checkers.output import PreciseOutput
+from holdfast.sim.draw import Draw
+from holdfast.sim.faults import plan_faults
+from holdfast.sim.network import NetworkProfile
+from holdfast.sim.store import CheckpointWriting, load_checkpoint
+from holdfast.sim.workload.base import SPAN_US
+from holdfast.sim.workload.known import KNOWN, known_workload
+from holdfast.sim.workload.oracle import Expected
+from holdfast.sim.world import Conditions, World
+
+if TYPE_CHECKING:
+    from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.haunit.prepared import PreparedCheckpoint
+    from holdfast.core.model.ids import Incarnation, NodeId
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.operators.base import Operator
+    from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.sim.workload.base import Workload
+    from holdfast.sim.workload.source import SimulatedSource
+
+_KINDS: Final = ("kill", "machine-crash", "pause", "driver-crash", "break", "lost-frames", "stall")
+_FAULTY_PERCENT: Final = 60
+"""Of lives have faults."""
+_LOOK_US: Final = 20_000
+_LINGERS_US: Final = 10_000_000
+"""So long the first life waits for a cut; a unit that holds tuples of another may never have one"""
+_COUNTS: Final = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """How a run went.
+
+    Attributes:
+        invariant: The one that does not hold; None: all hold.
+        violation: What was seen; of a run that was not divided, why.
+        is_divided: Whether there was a cut.
+        rows: Rows in sinks at the end.
+        digest: Hash over all events of both lives.
+    """
+
+    invariant: str | None = None
+    violation: str = ""
+    is_divided: bool = False
+    rows: int = 0
+    digest: str = ""
+
+
+def simulate_rescaling(seed: int) -> Rescaled:
+    """Run a seed; a violated invariant is part of the outcome."""
+    try:
+        return _Run(seed).outcome()
+    except Violation as wrong:
+        return Rescaled(wrong.invariant, str(wrong))
+    except (InvariantViolation, RemoteProtocolError, LocalProtocolError) as error:
+        return Rescaled(type(error).__name__, str(error))
+
+
+class _Run:
+    """Both lives of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        """Draw them."""
+        self._seed = seed
+        self._draw = draw = Draw(f"{seed}/rescaling")
+        self._dataflow = draw.one_of(KNOWN)
+        before = draw.one_of(_COUNTS)
+        after = draw.one_of([count for count in _COUNTS if count != before])
+        self._before, self._after = self._workload(before), self._workload(after)
+        self._stops_us = draw.number(SPAN_US // 5, SPAN_US * 9 // 10)
+        self._conditions = Conditions(
+            machines=draw.number(1, 3),
+            network=NetworkProfile(
+                local_us=draw.steep(50, 1_000),
+                remote_us=draw.steep(200, 20_000),
+                bytes_per_us=draw.steep(1, 1_000),
+            ),
+            disk_us=draw.steep(1_000, 20_000),
+            uses_codec=draw.percent(25),
+        )
+
+    def _workload(self, instances: int) -> Workload:
+        return known_workload(
+            self._dataflow, self._seed, None, "checkpoints", "precise", parallelism=instances
+        )
+
+    def outcome(self) -> Rescaled:
+        """Run both."""
+        division = Division(self._before.plans, self._after.plans)
+        reason = division.why_not()
+        if reason is not None:
+            return Rescaled(violation=reason)
+        first = self._world("first", self._before.plans, self._first_sources())
+        found = _Drained(first, division).points()
+        digest = first.scheduler.digest()
+        if isinstance(found, str):
+            return Rescaled(violation=found, digest=digest)
+        home = _Home(first)
+        home.stop()
+        newest = CheckpointRegistry.of(first.journal.read()).incarnations()
+        entries = division.divide(found, newest, home)
+        second = self._world("second", self._after.plans, self._second_sources())
+        _take_over(second, first, entries)
+        result = second.run()
+        rows = sum(map(len, result.rows.values()))
+        return Rescaled(None, "", True, rows, f"{digest}{result.digest}")
+
+    def _world(
+        self, life: str, plans: tuple[NodePlan, ...], sources: dict[StreamId, SimulatedSource]
+    ) -> World:
+        draw = Draw(f"{self._seed}/rescaling/{life}")
+        planned = plan_faults(draw.number(0, 1 << 30), _KINDS, self._stops_us)
+        faults = dict(enumerate(planned)) if draw.percent(_FAULTY_PERCENT) else {}
+        return World(
+            plans,
+            sources,
+            seed=draw.number(0, 1 << 30),
+            faults=faults,
+            conditions=self._conditions,
+            checkers=(Fencing(), PreciseOutput(self._expected())),
+        )
+
+    def _expected(self) -> Expected:
+        """What is the same at both parallelisms."""
+        one, other = self._before.expected, self._after.expected
+        rows = {sink: found for sink, found in one.rows.items() if found == other.rows[sink]}
+        timed = {s: found for s, found in one.timed.items() if found == other.timed.get(s)}
+        return Expected(rows, {sink: found for sink, found in timed.items() if sink in rows})
+
+    def _first_sources(self) -> dict[StreamId, SimulatedSource]:
+        """A part of the input, behind which nothing comes."""
+        stops_us = self._stops_us
+        return {
+            stream: replace(
+                source,
+                arrivals=tuple(a for a in source.arrivals if a.at_us <= stops_us),
+                lingers_us=2 * _LINGERS_US,
+            )
+            for stream, source in self._before.sources.items()
+        }
+
+    def _second_sources(self) -> dict[StreamId, SimulatedSource]:
+        """All input; the part that was there is there at once."""
+        stops_us = self._stops_us
+        return {
+            stream: replace(
+                source,
+                arrivals=tuple(
+                    replace(a, at_us=max(0, a.at_us - stops_us)) for a in source.arrivals
+                ),
+            )
+            for stream, source in self._after.sources.items()
+        }
+
+
+class _Drained:
+    """A world in which input has stopped, until all its nodes are at one cut."""
+
+    def __init__(self, world: World, division: Division) -> None:
+        """Look every now and then."""
+        self._world = world
+        self._division = division
+        self._found: dict[NodeId, RestartPoint] | str = "nobody has looked yet"
+        self._is_late = False
+
+    def points(self) -> dict[NodeId, RestartPoint] | str:
+        """Where each node is; or why there is no cut."""
+        self._look_again()
+        self._world.run_until(lambda: self._is_late or not isinstance(self._found, str))
+        return self._found
+
+    def _look_again(self) -> None:
+        self._found = self._look()
+        self._is_late = self._world.scheduler.now_us > _LINGERS_US
+        self._world.scheduler.after(_LOOK_US, self._look_again)
+
+    def _look(self) -> dict[NodeId, RestartPoint] | str:
+        life = self._world.life
+        if life is None or life.is_over:
+            return "there is no driver"
+        stands: dict[NodeId, Stand] = {}
+        for node in self._world.plans:
+            machine = life.primary_machine(node)
+            if machine is None:
+                return f"{node} is coming up"
+            positions, counted = machine.positions(), machine.statistics()
+            stands[node] = Stand(
+                positions["processed"],
+                positions["next_ids"],
+                counted.boundary_us,
+                counted.held_tuples,
+            )
+            for stream, processed in positions["processed"].items():
+                source = self._world.sources.get(stream)
+                if source is not None and processed < source.newest_id(_LINGERS_US):
+                    return f"{stream} is not worked off"
+        entries = self._world.journal.read()
+        registry = CheckpointRegistry.of(entries)
+        stored = {node: registry.newest(node) for node in stands}
+        return self._division.points(stands, stored, lambda plan, point: True)
+
+
+class _Home:
+    """What a world that has stopped holds; see `division.Home`."""
+
+    def __init__(self, world: World) -> None:
+        """Of a world at a cut."""
+        self._world = world
+
+    def stop(self) -> None:
+        """What its nodes have written to logs becomes durable."""
+        life = self._world.life
+        for process in () if life is None else life.processes.values():
+            if process.is_dead or not process.is_primary:
+                continue
+            for output in process.plan.outputs:
+                for stream in output.streams if output.is_sink else ():
+                    if self._world.sinks[stream].is_newest(process.incarnation):
+                        self._world.sinks[stream].sync(process.incarnation)
+
+    def loaded(self, plan: NodePlan, ref: CheckpointRef) -> list[Operator]:
+        """From the store."""
+        schemas = {s: with_time(o.schema) for o in plan.outputs for s in o.streams}
+        store, limits = self._world.store, plan.limits
+        found = load_checkpoint(store, plan.node, ref, schemas, limits.state_bytes)
+        return [spec.build(found.pages) for spec in plan.operators]
+
+    def store_checkpoint(self, plan: NodePlan, prepared: PreparedCheckpoint) -> CheckpointRef:
+        """Into the store."""
+        del plan
+        writing = CheckpointWriting(self._world.store, prepared, _no_spill)
+        while not isinstance(said := writing.step(), CheckpointWritten):
+            pass
+        stored = said.stored
+        return CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
+
+    def windows(self, plan: NodePlan, point: RestartPoint) -> list[Operator] | None:
+        """No unit of these worlds leaves footprints."""
+        raise AssertionError
+
+    def write_windows(
+        self, plan: NodePlan, made: list[Operator], point: RestartPoint, incarnation: Incarnation
+    ) -> RestartPoint:
+        """No unit of these worlds leaves footprints."""
+        raise AssertionError
+
+    def are_written(self, plan: NodePlan, point: RestartPoint) -> bool:
+        """No unit of these worlds leaves footprints."""
+        raise AssertionError
+
+    def sink_next_id(self, stream: str) -> int:
+        """As the log says; one that is new is empty."""
+        log = self._world.sinks.get(StreamId(stream))
+        return 0 if log is None else log.durable_before()
+
+    def announce(self, lives: tuple[NewLife, ...]) -> None:
+        """No unit of these worlds leaves footprints."""
+        raise AssertionError
+
+
+def _no_spill(stream: StreamId, from_id: int, to_id: int) -> list[TupleBatch]:
+    raise AssertionError(f"{stream} {from_id} to {to_id}: a divided state has no output")
+
+
+def _take_over(world: World, former: World, entries: list[JournalEntry]) -> None:
+    """A world begins with a journal, and with the store and the logs of another one."""
+    world.store = former.store
+    world.sinks |= former.sinks
+    world.journal.claim(1)
+    world.journal.append(1, entries)
+    world.journal.sync(1)

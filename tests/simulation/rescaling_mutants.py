@@ -1,0 +1,87 @@
+"""Deliberate bugs in how state and positions are divided for another parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mutants import Mutant
+
+from holdfast.core.model.stable_hash import partition_of
+from holdfast.planning import division
+from holdfast.planning.division import Division
+
+
+def _divide_by_the_former_number(original: Any) -> Any:
+    """New instances own what the former ones did."""
+    del original
+
+    def owns_of(self: Division, plan: Any) -> Any:
+        count = sum(one.unit == plan.unit for one in self.former)
+
+        def owns(columns: Sequence[Any]) -> np.ndarray:
+            return np.asarray(partition_of(columns, count) == plan.index % count)
+
+        return owns
+
+    return owns_of
+
+
+def _leave_an_instance_out(original: Any) -> Any:
+    """What the last one of several has goes to nobody."""
+
+    def adopt(plan: Any, others: list[Any], owns: Any) -> Any:
+        return original(plan, others[:-1] if len(others) > 1 else others, owns)
+
+    return adopt
+
+
+def _keep_all_edges(original: Any) -> Any:
+    """Streams go on under their ids, though others put them out."""
+    del original
+    return lambda self, stream: False
+
+
+def _have_nobody_send_again(original: Any) -> Any:
+    """What is held is taken for processed."""
+    del original
+    return lambda self, found: set()
+
+
+def _count_held_as_state(original: Any) -> Any:
+    """A merging unit that has acted on more since its checkpoint is taken for one at the cut."""
+
+    def of_state(self: Any, plan: Any) -> Any:
+        point = original(self, plan)
+        stored = self.stored[plan.node]
+        if isinstance(point, str) and stored is not None and stored.checkpoint is not None:
+            return division.replace(
+                stored, processed_before=dict(self.stands[plan.node].processed), older=()
+            )
+        return point
+
+    return of_state
+
+
+def _begin_everything_anew(original: Any) -> Any:
+    """Nodes whose edges stay the same lose their points."""
+
+    def divide(self: Division, points: Any, newest: Any, home: Any) -> Any:
+        return original(self, points, dict.fromkeys(newest, 0), home)
+
+    return divide
+
+
+def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
+    return Mutant(owner, method, bug, dataflow="rescaling")
+
+
+RESCALING_MUTANTS = {
+    "divides by the former number": _mutant(Division, "_owns", _divide_by_the_former_number),
+    "leaves an instance out": _mutant(division, "_adopt", _leave_an_instance_out),
+    "keeps all edges": _mutant(Division, "is_affected", _keep_all_edges),
+    "has nobody send again": _mutant(division._Cut, "_senders_of_held", _have_nobody_send_again),
+    "counts as stored what is not": _mutant(division._Cut, "_of_state", _count_held_as_state),
+    "divides under old incarnations": _mutant(Division, "divide", _begin_everything_anew),
+}

@@ -1,0 +1,29 @@
+"""Elastic restarts by seed: results are the same at another parallelism."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.sim.rescaling import simulate_rescaling
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_a_unit_that_holds_what_came_after_its_last_pass_is_divided(seed: int) -> None:
+    """1. A join has acted on all that both streams promise, and is stored. 2. More of one comes. 3.
+    No pass runs, and so no checkpoint follows: the restart was refused for ever.
+    """
+    outcome = simulate_rescaling(seed)
+    assert outcome.invariant is None, outcome.violation
+    assert outcome.is_divided, outcome.violation
+
+
+def test_most_seeds_are_divided_and_those_that_are_not_say_why() -> None:
+    outcomes = [simulate_rescaling(seed) for seed in range(20, 30)]
+    assert not [outcome for outcome in outcomes if outcome.invariant is not None]
+    assert sum(outcome.is_divided for outcome in outcomes) >= 6
+    refused = [outcome for outcome in outcomes if not outcome.is_divided]
+    assert all("holds tuples until its other inputs" in each.violation for each in refused)
+
+
+def test_a_seed_comes_to_the_same_each_time() -> None:
+    assert simulate_rescaling(5) == simulate_rescaling(5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,8 @@ def _count_held_as_state(original: Any) -> Any:
         point = original(self, plan)
         stored = self.stored[plan.node]
         if isinstance(point, str) and stored is not None and stored.checkpoint is not None:
-            return division.replace(
-                stored, processed_before=dict(self.stands[plan.node].processed), older=()
-            )
+            processed = dict(self.stands[plan.node].processed)
+            return replace(stored, processed_before=processed, older=())
         return point
 
     return of_state

@@ -28,6 +28,7 @@ from holdfast.planning.division import Division, Stand
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.output import PreciseOutput
+from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import plan_faults
 from holdfast.sim.network import NetworkProfile
@@ -215,8 +216,8 @@ class _Drained:
                 return f"{node} is coming up"
             positions, counted = machine.positions(), machine.statistics()
             stands[node] = Stand(
-                positions["processed"],
-                positions["next_ids"],
+                {str(stream): before for stream, before in positions["processed"].items()},
+                {str(stream): next_id for stream, next_id in positions["next_ids"].items()},
                 counted.boundary_us,
                 counted.held_tuples,
             )
@@ -245,8 +246,9 @@ class _Home:
                 continue
             for output in process.plan.outputs:
                 for stream in output.streams if output.is_sink else ():
-                    if self._world.sinks[stream].is_newest(process.incarnation):
-                        self._world.sinks[stream].sync(process.incarnation)
+                    log = self._world.sinks[stream]
+                    if isinstance(log, SimulatedLog) and log.is_newest(process.incarnation):
+                        log.sync(process.incarnation)
 
     def loaded(self, plan: NodePlan, ref: CheckpointRef) -> list[Operator]:
         """From the store."""
@@ -288,7 +290,7 @@ class _Home:
         raise AssertionError
 
 
-def _no_spill(stream: StreamId, from_id: int, to_id: int) -> list[TupleBatch]:
+def _no_spill(stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
     raise AssertionError(f"{stream} {from_id} to {to_id}: a divided state has no output")
 
 

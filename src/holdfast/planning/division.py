@@ -11,7 +11,8 @@ which an end has changed begin anew at id 0; sinks go on where their logs end.
 A node that merges several streams may hold tuples until the slowest stream has come as far. They
 are not in its state but kept by its producers. A producer that only reads sources sends them again
 under the new ids; of what it sends the node drops what is older than its boundary, which it has
-processed. With any other producer there is no cut.
+processed. So does one that merges sources itself, and has no state: it goes on from its stored
+point. With any other producer there is no cut.
 
 Pure: checkpoints and logs are read and written by a `Home`, that of the driver or the simulator's.
 """
@@ -164,7 +165,7 @@ class Division:
         """Where each node is at the cut, without anything to fall back on; or what is on its way.
 
         A node without state is where it says: nobody needs what it put out before. Only when its
-        receivers hold some of that does it go on from its stored point, and sends it again.
+        receivers hold some of that, or it holds some itself, does it go on from its stored point.
 
         Args:
             stands: Of every node.
@@ -332,7 +333,7 @@ class _Cut:
 
     def _of_position(self, plan: NodePlan) -> RestartPoint | str:
         stand = self.stands[plan.node]
-        if stand.held_tuples:
+        if stand.held_tuples and not _only_reads_sources(plan):
             return f"{plan.node} holds tuples until its other inputs have come as far"
         processed = dict(stand.processed)
         stored = self.stored[plan.node] or RestartPoint()
@@ -364,7 +365,7 @@ class _Cut:
     def _senders_of_held(self, found: Mapping[NodeId, RestartPoint]) -> set[NodeId] | str:
         """Who has to send again what receivers hold; or why nobody can."""
         by_node = {plan.node: plan for plan in self.division.former}
-        again: set[NodeId] = set()
+        again = {n for n, plan in by_node.items() if not has_state(plan) and self._holds(n)}
         for name, plan in by_node.items():
             point = found[name]
             for spec in plan.inputs:
@@ -374,7 +375,7 @@ class _Cut:
                 if spec.producer is None or not is_held:
                     continue
                 sender = by_node[spec.producer]
-                if has_state(sender) or any(i.producer is not None for i in sender.inputs):
+                if has_state(sender) or not _only_reads_sources(sender):
                     return (
                         f"{name} holds tuples of {spec.stream} until its other inputs have come "
                         f"as far, and their producer {spec.producer} does more than read sources"
@@ -386,6 +387,13 @@ class _Cut:
                 if is_again and not (has_state(plan) and self.division.merges(plan.unit)):
                     return f"{name} cannot tell what of {spec.stream} it has processed"
         return again
+
+    def _holds(self, node: NodeId) -> bool:
+        return self.stands[node].held_tuples > 0
+
+
+def _only_reads_sources(plan: NodePlan) -> bool:
+    return all(spec.producer is None for spec in plan.inputs)
 
 
 def _adopt(

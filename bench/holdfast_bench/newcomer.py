@@ -27,7 +27,7 @@ COMMANDS_MAX: Final = 3
 COMMANDS: Final = (
     "{python} -m venv holdfast",
     "holdfast/bin/pip install --quiet {wheel}",
-    "holdfast/bin/holdfast nexmark q12 --seconds 8 --kill counts@3s --verify",
+    "holdfast/bin/holdfast nexmark q12 --emit changes --seconds 8 --kill counts@3s --verify",
 )
 _KEPT: Final = ("LANG", "JAVA_HOME", "TERM")
 _KEPT_BEGINNINGS: Final = ("PIP_", "SSL_", "REQUESTS_")

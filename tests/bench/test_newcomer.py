@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.views import _recoveries
+from holdfast.cli.views import what_failed
 from holdfast_bench.newcomer import COMMANDS, COMMANDS_MAX, TARGET_S, is_met, render
 
-BACK = "\n".join(
-    _recoveries({"recoveries": [{"node": "counts[0]", "recovered_ms": 180, "caught_up_ms": None}]})
-)
+BACK = what_failed([{"node": "counts[0]", "recovered_ms": 180, "replayed_tuples": 2_000}])
 
 
 def results(**changed: Any) -> dict[str, Any]:
@@ -27,7 +25,7 @@ def test_a_node_that_came_back_in_time_is_what_a_newcomer_sees() -> None:
     "changed",
     [
         {"took_s": TARGET_S + 1},
-        {"steps": [{"command": "x", "took_s": 1.0, "said": "no failure"}]},
+        {"steps": [{"command": "x", "took_s": 1.0, "said": what_failed([])}]},
         {"steps": results()["steps"] * 2},
     ],
 )

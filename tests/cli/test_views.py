@@ -154,3 +154,11 @@ def test_days_that_were_tentative_first_stand_beside_what_is_right() -> None:
     assert "nothing waited for it for longer than 905 ms (the bound is 1 second)" in text
     assert "915" in text
     assert "identical to Spark SQL: yes" in text
+
+
+def test_what_failed_is_said_in_a_line_a_node() -> None:
+    assert views.what_failed([]) == "none"
+    assert views.what_failed([LOST, {**BACK, "replayed_tuples": 2_000}]).splitlines() == [
+        "conditions[0] lost: no keep-alive for 300 ms",
+        "conditions[0] back after 310 ms, 2,000 tuples replayed",
+    ]

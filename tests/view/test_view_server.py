@@ -185,8 +185,10 @@ def test_elsewhere_tls_is_needed(query: FakeQuery) -> None:
 
 def test_a_port_that_is_taken_is_named(view: View, query: FakeQuery) -> None:
     port = int(view.url.rpartition(":")[2].partition("/")[0])
-    with pytest.raises(OptionError, match=str(port)):
+    with pytest.raises(OptionError, match=f"{port}: another program has that port; .*or 0 for any"):
         serve(query, port=port)
+    with pytest.raises(OptionError, match=f"{port}: another program has that port"):
+        serve_metrics(port=port)
 
 
 def test_a_location_is_enough_when_the_driver_has_died(tmp_path: Path) -> None:
@@ -275,3 +277,11 @@ def test_a_file_that_is_no_certificate_is_named(query: FakeQuery, tmp_path: Path
     file = str(tmp_path / "no.pem")
     with pytest.raises(OptionError, match=r"no\.pem"):
         serve(query, port=0, address="127.0.0.2", certificate=file, key=file)
+    with pytest.raises(OptionError, match=r"there is no file .*other\.key"):
+        serve(query, port=0, certificate=file, key=str(tmp_path / "other.key"))
+
+
+def test_an_address_of_another_machine_is_named(query: FakeQuery, tmp_path: Path) -> None:
+    (tmp_path / "view.pem").write_text("")
+    with pytest.raises(OptionError, match=r"192\.0\.2\.77:4711: this machine does not have"):
+        serve(query, address="192.0.2.77", certificate=str(tmp_path / "view.pem"), port=4711)

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from holdfast.cli import checkout, on_call
 from holdfast.cli.advise import advise
@@ -225,9 +226,12 @@ def _print_report(title: str, report: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         _print_json(report)
         return
+    from holdfast.cli import views
+
     table = Table(title=title, show_header=False)
     for key, value in report.items():
-        table.add_row(key, json.dumps(value))
+        told = views.what_failed(value) if key == "failures" else json.dumps(value)
+        table.add_row(key, Text(told))
     Console().print(table)
 
 

@@ -124,6 +124,19 @@ def _recoveries(now: dict[str, Any]) -> list[str]:
     return lines
 
 
+def what_failed(failures: list[dict[str, Any]]) -> str:
+    """A line for each node that failed: it is back after so long, or why it failed."""
+    lines = []
+    for one in failures:
+        if (back_ms := one.get("recovered_ms")) is None:
+            lines.append(f"{one['node']} lost: {one['reason']}")
+        else:
+            lines.append(
+                f"{one['node']} back after {back_ms} ms, {one['replayed_tuples']:,} tuples replayed"
+            )
+    return "\n".join(lines) or "none"
+
+
 class Lines:
     """Progress where there is no terminal: a line every two seconds, and one for every event."""
 

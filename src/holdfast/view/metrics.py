@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.errors import OptionError, UnsupportedError
+from holdfast.view.serving import why_not_there
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -388,5 +389,6 @@ def serve_metrics(port: int = PORT, address: str = LOOPBACK) -> MetricsServer:
     try:
         server, thread = start_http_server(port, address, registry)
     except (OSError, OverflowError) as error:
-        raise OptionError(f"metrics cannot be served at {address}:{port}: {error}") from error
+        why = why_not_there(error)
+        raise OptionError(f"metrics cannot be served at {address}:{port}: {why}") from error
     return MetricsServer(server, thread)

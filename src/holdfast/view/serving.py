@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
 from typing import TYPE_CHECKING, Final
@@ -100,6 +102,9 @@ def serve(
         )
     if key is not None and certificate is None:
         raise OptionError(f"the key {key} is of no use without its certificate")
+    for file in (certificate, key):
+        if file is not None and not os.path.isfile(file):
+            raise OptionError(f"there is no file {file}; TLS needs a certificate and its key")
     listening = _listen(address, port)
     port = listening.getsockname()[1]
     names = _NAMES_OF_LOOPBACK if is_loopback else (address, socket.getfqdn(), socket.gethostname())
@@ -119,9 +124,19 @@ def serve(
     return View(server, app, listening, url)
 
 
+def why_not_there(error: OSError | OverflowError) -> str:
+    """Why nothing can listen at an address and a port, and what to do."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "another program has that port; name another one, or 0 for any that is free"
+    if isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have that address"
+    return str(error)
+
+
 def _listen(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family)
     except (OSError, OverflowError) as error:
-        raise OptionError(f"the view cannot be served at {address}:{port}: {error}") from error
+        why = why_not_there(error)
+        raise OptionError(f"the view cannot be served at {address}:{port}: {why}") from error

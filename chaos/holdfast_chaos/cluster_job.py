@@ -34,6 +34,7 @@ from holdfast.nexmark.queries import KINDS, build
 from holdfast.nexmark.run import NexmarkRun
 from holdfast.nexmark.source import NexmarkSource, counts_of
 from holdfast.shell.processes import die_with_parent
+from holdfast.shell.spark import executors
 from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import DISK_VARIABLE
 
@@ -257,6 +258,7 @@ def main() -> None:
     """The entry point: the folder is the only argument."""
     die_with_parent()  # Spark's JVM has begun this process, and may be killed alone.
     logging.basicConfig(level=logging.WARNING, filename=Path(sys.argv[1], LOGGED))
+    logging.getLogger(executors.__name__).setLevel(logging.INFO)
     spark = session("holdfast-cluster")
     spark.sparkContext.setLogLevel("INFO")  # Into a file, for whoever wonders afterwards.
     try:

@@ -25,12 +25,21 @@ import pyarrow as pa
 import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.nexmark.source import now_us
+from holdfast.shell.spark.executors import WARM
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_chaos import cluster_job
-from holdfast_chaos.cluster_job import CHECKPOINTED, END, LOGGED, STATUS, TOGETHER, ClusterRun, put
+from holdfast_chaos.cluster_job import (
+    CHECKPOINTED,
+    END,
+    LOGGED,
+    STATUS,
+    TOGETHER,
+    ClusterRun,
+    put,
+)
 from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import StandaloneCluster, kill_session, wait_for_end
 
@@ -195,9 +204,10 @@ class ClusterDriver:
             return {}
         return found
 
-    def is_in_standby(self, location: str) -> bool:
-        """Whether it has said that it waits there."""
-        return f"in standby at {location}\n" in (self._folder / LOGGED).read_text()
+    def is_in_standby(self, location: str, executors: int) -> bool:
+        """Whether it has said that it waits there, and that so many executors are warm."""
+        said = (self._folder / LOGGED).read_text()
+        return f"in standby at {location}\n" in said and said.count(WARM) >= executors
 
     def result(self, number: int) -> dict[str, Any] | None:
         """How a run went; None: it goes on."""
@@ -418,7 +428,7 @@ class ClusterRuns:
         if self._asked_other != run.location:
             self._asked_other = run.location
             other.ask(run)
-        return other.is_in_standby(run.location) and self._cluster.has_warm_executors(2)
+        return other.is_in_standby(run.location, len(self._cluster.workers))
 
     # -- faults -----------------------------------------------------------------------------
 

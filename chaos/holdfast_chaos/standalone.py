@@ -198,11 +198,6 @@ class StandaloneCluster:
         is_so = lambda: all(self.executors(number) for number in self.workers)  # noqa: E731
         self._wait(is_so, "an executor on every worker")
 
-    def has_warm_executors(self, applications: int) -> bool:
-        """Whether so many have one on every worker, and each of these runs Python."""
-        found = [self.executors(number) for number in self.workers]
-        return all(sum(map(bool, map(children, pids))) == applications for pids in found)
-
     def part_of_slots(self) -> dict[str, str]:
         """Settings of an application that leaves the others as many slots of each worker."""
         each = self._slots // APPLICATIONS

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _LOG = logging.getLogger(__name__)
+WARM: Final = "is warm"
+"""What is logged of an executor once it is."""
 _LOOK_INTERVAL_S: Final = 0.5
 _SETTLED_S: Final = 2.0
 _ANY_PORT: Final = 9
@@ -230,6 +232,7 @@ class Executors:
                 self.learned(address, machine)
                 self.heard(machine)
             self._is_warm[executor.name] = None
+            _LOG.info("executor %s %s", executor.name, WARM)
         except Exception as error:  # Gone again, or Spark is.
             _LOG.debug("executor %s: %s", executor.name, reason_of(error))
         finally:

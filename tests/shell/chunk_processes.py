@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.chunks.settings import ChunkSettings
+from holdfast.core.peace.peace import Peace
 from holdfast.shell.stores.chunks.client import ChunkStore
 from holdfast.shell.stores.chunks.data_node_task import run_data_node
 from holdfast.shell.stores.chunks.master_service import MasterService
@@ -44,8 +45,15 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 class ChunkProcesses:
     """A store at a location; may be stopped and begun again there."""
 
-    def __init__(self, location: Path, settings: ChunkSettings = QUICK, data_nodes: int = 3):
+    def __init__(
+        self,
+        location: Path,
+        settings: ChunkSettings = QUICK,
+        data_nodes: int = 3,
+        placement: Peace | None = None,
+    ):
         self.location = location
+        self._placement = placement
         self._settings = settings
         self._processes: dict[str, multiprocessing.process.BaseProcess] = {}
         self._stores: list[ChunkStore] = []
@@ -55,7 +63,7 @@ class ChunkProcesses:
 
     def begin(self) -> None:
         """As a driver does when it starts."""
-        self.service = MasterService(str(self.location), self._settings)
+        self.service = MasterService(str(self.location), self._settings, placement=self._placement)
         self.spec = self.service.start()
         for node in self.nodes:
             self.launch(node)

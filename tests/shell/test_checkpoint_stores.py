@@ -20,6 +20,9 @@ from holdfast.core.checkpoint.loading import PageRun
 from holdfast.core.checkpoint.page_checksum import checksums
 from holdfast.core.checkpoint.page_image import PageFile
 from holdfast.core.model.ids import CheckpointId, Incarnation
+from holdfast.core.peace.messages import CopyConstraint, PeaceSettings
+from holdfast.core.peace.network_model import NetworkModel
+from holdfast.core.peace.peace import Peace
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.stores.base import (
     CheckpointStore,
@@ -395,6 +398,37 @@ def test_with_too_few_data_nodes_a_write_waits_and_a_read_fails_clearly(tmp_path
         assert store.read("a-1/x") == b"here"
     finally:
         cluster.end()
+
+
+def test_a_checkpoint_waits_until_another_one_has_given_its_places_back(tmp_path: Path) -> None:
+    settings = PeaceSettings(constraints=(CopyConstraint.ANY_SERVER,), can_writer_hold_copy=True)
+    peace = Peace(NetworkModel.of_racks({}), settings=settings, random=random.Random(1))
+    processes = ChunkProcesses(tmp_path, data_nodes=2, placement=peace)
+    first, second = processes.store(), processes.store()
+    sizes, data = [2 * QUICK.chunk_bytes], content(1, 2 * QUICK.chunk_bytes)
+    was_refused = threading.Event()
+
+    def never() -> bool:
+        return False
+
+    def unexpected() -> None:
+        raise AssertionError("it was first")
+
+    try:
+        first.reserve(sizes, never, unexpected)
+        waiting = in_thread(lambda: second.reserve(sizes, never, was_refused.set))
+        while not was_refused.wait(0.05):
+            first.reserve(sizes, never, unexpected)  # It lives.
+        write(first, "a-1/x", data)
+        assert bytes(first.read("a-1/x")) == data
+        first.release()
+        finished(waiting)
+        write(second, "a-1/y", data)
+        with pytest.raises(StoreUnavailable, match="given up"):
+            first.reserve([100 * QUICK.chunk_bytes], lambda: True, unexpected)
+        second.release()
+    finally:
+        processes.end()
 
 
 def test_a_store_without_a_master_is_unavailable(tmp_path: Path) -> None:

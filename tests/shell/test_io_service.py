@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import queue
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,28 @@ class FullStore(FolderStore):
         return Full()
 
 
+class BusyStore(FolderStore):
+    """Others come first, once."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.is_free = threading.Event()
+        self.said: list[object] = []
+
+    def reserve(
+        self, sizes: Sequence[int], is_over: Callable[[], bool], refused: Callable[[], None]
+    ) -> None:
+        self.said.append(sum(sizes))
+        if not self.is_free.is_set():
+            refused()
+            while not self.is_free.wait(0.01):
+                if is_over():
+                    raise StoreUnavailable("given up")
+
+    def release(self) -> None:
+        self.said.append("released")
+
+
 class AwayStore(FolderStore):
     """Does not answer readers."""
 
@@ -96,7 +120,7 @@ class Bench:
             if not isinstance(answer, events.PagesCopied):
                 return answer
 
-    def write(self) -> Any:
+    def write(self, *, gives_way: bool = False) -> Any:
         self.sequence += 1
         snapshot = self.pages.checkpoint()
         prepared = PreparedCheckpoint(
@@ -110,6 +134,7 @@ class Bench:
             (OutputTuples(STREAM, 3, 9, (_batch(5, 9),)),),
             (),
             workers=2,
+            gives_way=gives_way,
         )
         self.io.write(prepared)
         answer = self.answer()
@@ -210,6 +235,38 @@ def test_a_full_store_fails_the_checkpoint_and_the_next_one_holds_everything(
     answer = again.load(stored)
     assert PagedList(answer.loaded.pages).scan().tolist() == bench.list.scan().tolist()
     again.io.close()
+
+
+def test_a_refused_checkpoint_is_said_to_be_and_later_that_its_turn_has_come(
+    tmp_path: Path,
+) -> None:
+    store = BusyStore(str(tmp_path))
+    bench = Bench(store)
+    bench.list.append(_rows(0, 500))
+    assert isinstance(bench.write(gives_way=True), events.CheckpointRefused)
+    bench.list.append(_rows(500, 500))
+    store.is_free.set()
+    assert bench.answer() == events.WriteAdmitted()
+    assert isinstance(bench.write(gives_way=True), events.CheckpointWritten)
+    first, second, last = store.said
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    assert second > first  # It is as large as the state has become.
+    assert last == "released"
+    bench.io.close()
+
+
+def test_what_cannot_give_way_waits_as_it_is_and_ends_with_the_node(tmp_path: Path) -> None:
+    store = BusyStore(str(tmp_path))
+    bench = Bench(store)
+    bench.list.append(_rows(0, 500))
+    threading.Timer(0.05, store.is_free.set).start()
+    assert isinstance(bench.write(), events.CheckpointWritten)
+    store.is_free.clear()
+    bench.list.append(_rows(500, 500))
+    assert isinstance(bench.write(gives_way=True), events.CheckpointRefused)
+    bench.io.close()
+    assert bench.answers.empty()
 
 
 def test_a_store_that_does_not_answer_is_not_taken_for_damage(

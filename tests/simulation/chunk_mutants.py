@@ -192,6 +192,23 @@ def _tell_peace_of_nobody(_: Any) -> Any:
     return joined
 
 
+def _leave_places_as_they_are(_: Any) -> Any:
+    def leave(self: Placing, upload: Upload, place: Any, now_ms: int) -> list[Effect]:
+        del self, place, now_ms
+        upload.taken = None
+        return []
+
+    return leave
+
+
+def _keep_places(_: Any) -> Any:
+    def give_back(self: Placing, reservation: str, now_ms: int) -> list[Effect]:
+        del self, reservation, now_ms
+        return []
+
+    return give_back
+
+
 CHUNK_MUTANTS = {
     "acknowledges before it is sealed": ChunkMutant(
         (DataNode,), "_take_piece", _acknowledge_before_it_is_sealed
@@ -227,6 +244,10 @@ CHUNK_MUTANTS = {
     "tells Peace of no end": ChunkMutant(
         (Placing,), "withdraw", _tell_peace_of_no_end, ("C-LIVE",)
     ),
+    "tells Peace of no chunk of a checkpoint": ChunkMutant(
+        (Placing,), "_leave_place", _leave_places_as_they_are, ("C-LIVE",)
+    ),
+    "takes no places back": ChunkMutant((Placing,), "give_back", _keep_places, ("C-LIVE",)),
     "tells Peace of nobody": ChunkMutant(
         (Peace,), "_on_server_joined", _tell_peace_of_nobody, ("C-LIVE",)
     ),

@@ -56,6 +56,10 @@ class _Cancelled(Exception):
     """Nobody wants the checkpoint any more."""
 
 
+class _Refused(Exception):
+    """There was no place for the checkpoint; now there is, for one of the state as it is."""
+
+
 class _Damaged(Exception):
     """A part of a checkpoint is missing, or is not what its checksum says."""
 
@@ -111,7 +115,9 @@ class IOService:
 
     def _write(self, prepared: PreparedCheckpoint, cancelled: threading.Event) -> None:
         try:
-            stored = self._write_all(prepared, cancelled)
+            stored = self._write_in_turn(prepared, cancelled)
+        except _Refused:
+            self._tell(events.WriteAdmitted())
         except _Cancelled:
             self._forget(prepared.checkpoint)
         except NameTaken as error:  # What is there is somebody else's.
@@ -122,6 +128,37 @@ class IOService:
             self._tell(events.CheckpointFailed(prepared.checkpoint, reason))
         else:
             self._tell(events.CheckpointWritten(stored))
+
+    def _write_in_turn(
+        self, prepared: PreparedCheckpoint, cancelled: threading.Event
+    ) -> StoredCheckpoint:
+        """Write it when the store has a place for all of it. [SGuard §5]
+
+        Raises:
+            _Refused: Its pages were thawed meanwhile.
+        """
+        was_refused = False
+
+        def refused() -> None:
+            nonlocal was_refused
+            was_refused = prepared.gives_way
+            if was_refused:
+                self._tell(events.CheckpointRefused(prepared.checkpoint))
+
+        try:
+            self._store.reserve(CheckpointFiles(prepared).sizes(), cancelled.is_set, refused)
+        except StoreUnavailable:
+            if cancelled.is_set():
+                raise _Cancelled from None
+            if was_refused:  # Nobody waits for this one: the next one meets the store.
+                raise _Refused from None
+            raise
+        if was_refused:
+            raise _Refused
+        try:
+            return self._write_all(prepared, cancelled)
+        finally:
+            self._store.release()
 
     def _write_all(
         self, prepared: PreparedCheckpoint, cancelled: threading.Event

@@ -27,6 +27,7 @@ SITUATIONS = (
     "query restarted by its user",
     "checkpoint loaded",
     "checkpoint failed",
+    "checkpoint refused",
     "damaged checkpoint passed over",
     "secondary promoted",
     "gap reported",

@@ -24,6 +24,7 @@ from holdfast.core.chunks.object_writing import (
     StepDone,
     WritingState,
 )
+from holdfast.core.chunks.place_asking import PlaceAsking, PlacesAwaited
 from holdfast.core.machine import Effect, Machine, Stimulus
 from holdfast.sim.chunk_checks import Violated, check_acknowledged
 
@@ -134,8 +135,45 @@ class Client:
 
     # -- writing ----------------------------------------------------------------------------
 
-    def _write(self) -> None:
+    def _ask_for_places(self, reservation: str, chunks: int) -> None:
+        """Of a checkpoint; one that is refused is as large as the state is when its turn comes."""
         world = self._world
+        was_refused = False
+
+        def perform(effect: Effect) -> None:
+            nonlocal was_refused
+            if isinstance(effect, PlacesAwaited):
+                was_refused = True
+                world.scheduler.note(f"refused: {reservation}")
+                world.refusals += 1
+            elif isinstance(effect, ObjectFailed):
+                if not self._may_fail:
+                    raise Violated("C-LIVE", f"no places: {effect.reason}")
+                self._next()
+            elif isinstance(effect, StepDone) and was_refused:
+                size = world.scheduler.uniform("checkpoints", 1, 4)
+                self._ask_for_places(reservation, size)
+            elif isinstance(effect, StepDone):
+                self._write(reservation)
+
+        machine = PlaceAsking(
+            client=self.name,
+            reservation=reservation,
+            host="",
+            chunks=chunks,
+            settings=world.settings,
+        )
+        world.step(self._run(machine, perform), e.Started())
+
+    def _return_places(self, reservation: str) -> None:
+        if reservation and self._process is not None:
+            word = m.PlacesReturned(self.name, reservation)
+            self._world.send(self._process, "master", word, None)
+
+    def _write(self, reservation: str = "") -> None:
+        """Write an object; with a reservation, of any size, for nobody knows it exactly before."""
+        world = self._world
+        is_turn = bool(reservation)
         self._writes += 1
         name = f"c{self._number}-{self._writes}/{self._life}"
         draw = world.scheduler.uniform
@@ -146,8 +184,12 @@ class Client:
             name=name,
             host="",
             settings=world.settings,
+            reservation=reservation,
         )
         rest = [content[at : at + 64] for at in range(0, len(content), 64)]
+        if not is_turn and rest and world.scheduler.percent("checkpoints", 50):
+            self._ask_for_places(f"{self.name}/{self._writes}", len(rest))
+            return
         is_given_up = not world.is_quiet and world.scheduler.percent("give up", 5)
 
         def perform(effect: Effect) -> None:
@@ -155,8 +197,11 @@ class Client:
                 if not self._may_fail:
                     raise Violated("C-LIVE", f"not written: {effect.reason}")
                 world.scheduler.note(f"failed: {effect.reason}")
+                self._return_places(reservation)
                 self._next()
             elif isinstance(effect, StepDone):
+                if machine.state is WritingState.DONE:
+                    self._return_places(reservation)
                 self._go_on(process, machine, name, content, rest, is_given_up)
 
         process = self._run(machine, perform)

@@ -94,6 +94,7 @@ class ChunkOutcome:
         committed: Objects committed.
         faults: How often each struck.
         copies: Copies that the masters asked for.
+        refusals: Checkpoints that had to wait for their turn.
     """
 
     seed: int
@@ -103,6 +104,7 @@ class ChunkOutcome:
     committed: int
     faults: dict[str, int]
     copies: int
+    refusals: int
 
 
 def simulate_chunks(
@@ -125,6 +127,7 @@ def simulate_chunks(
         world.commits,
         world.struck,
         world.copies,
+        world.refusals,
     )
 
 
@@ -195,6 +198,7 @@ class ChunkWorld:
         self.unsure: dict[str, bytes] = {}  # commit or deletion asked for, and not answered
         self.commits = 0
         self.copies = 0
+        self.refusals = 0
         self.struck: dict[str, int] = {}
         self.clients = [Client(self, number) for number in range(_CLIENTS)]
 

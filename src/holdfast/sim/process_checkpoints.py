@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
@@ -14,7 +15,7 @@ from holdfast.core.haunit.restoration import (
 )
 from holdfast.core.model.tuples import with_time
 from holdfast.sim.disk import Damage
-from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
+from holdfast.sim.store import PLACES, CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import World
 
 _STORE_RETRY_US = 50_000
+_TURN_US_MAX = 300_000
 
 
 class ProcessCheckpoints:
@@ -77,6 +79,9 @@ class ProcessCheckpoints:
         )
         checkpoint = effect.prepared.checkpoint
         self._writing = checkpoint
+        if effect.prepared.gives_way and self._world.is_store_taken():
+            self._refuse(checkpoint)
+            return
 
         def step() -> None:
             if self._process.is_dead or self._writing != checkpoint:
@@ -95,6 +100,16 @@ class ProcessCheckpoints:
                 self._scheduler.after(self._process.store_us(), step)
 
         self._scheduler.after(self._process.store_us(), step)
+
+    def _refuse(self, checkpoint: CheckpointId) -> None:
+        """Others write first; later its turn comes, unless its node has ended."""
+        wait_us = self._scheduler.uniform(PLACES, 1, _TURN_US_MAX)
+        self._world.count("checkpoint refused")
+        for delay_us, said in (
+            (self._process.store_us(), events.CheckpointRefused(checkpoint)),
+            (self._process.store_us() + wait_us, events.WriteAdmitted()),
+        ):
+            self._scheduler.after(delay_us, partial(self._process.take, said))
 
     def cancel(self, effect: events.CancelCheckpoint) -> None:
         """Stop writing one."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
     from holdfast.core.recovery.restart_point import CheckpointRef
 
+PLACES = "places in the store"
+"""What chance decides of checkpoints that wait for their turn."""
 _NEW_OBJECTS = 12
 _SECTOR_BYTES = 512
 _ROT_STRIDE = 8

@@ -34,7 +34,7 @@ from holdfast.sim.network import Network, NetworkProfile
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 from holdfast.sim.scheduler import Clock, Scheduler
-from holdfast.sim.store import SimulatedStore
+from holdfast.sim.store import PLACES, SimulatedStore
 from holdfast.sim.strikes import Strikes
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ class World:
         self.machines = conditions.machines
         self.uses_codec = conditions.uses_codec
         self.disk_us = conditions.disk_us
+        self._refuses = self.scheduler.percent(PLACES, 10)  # its store: some checkpoints, at first
         self.clocks = [self._clock(i, skew=conditions.skew) for i in range(self.machines + 1)]
         self.sinks = _logs(plans, SimulatedPartLog if conditions.has_part_logs else SimulatedLog)
         self.journal = SimulatedJournal()
@@ -294,6 +295,10 @@ class World:
     def count(self, situation: str, times: int = 1) -> None:
         """A rare situation was met."""
         self.reached[situation] = self.reached.get(situation, 0) + times
+
+    def is_store_taken(self) -> bool:
+        """Whether others write to the store now, so that a checkpoint has to wait for its turn."""
+        return self._refuses and self.scheduler.percent(PLACES, 30)
 
     def new_process(self, life: Life, node: NodeId, launch: int) -> Process:
         """A process of a node comes up."""

@@ -354,3 +354,93 @@ def test_who_asks_for_a_chunk_without_a_live_copy_hears_where_nobody_is() -> Non
     later.join("a", host="m3")
     located = said(later.tell(m.ObjectLocateRequested("client", 1, "a-1/x")), m.ObjectLocated)
     assert located[0].away == (m.Home("a", "m0"), m.Home("b", "m1"))
+
+
+def with_peace() -> Story:
+    """Two data nodes of 2 chunks each in a timestep; any may hold a copy."""
+    story = Story()
+    settings = PeaceSettings(constraints=(CopyConstraint.ANY_SERVER,), can_writer_hold_copy=True)
+    peace = Peace(NetworkModel.of_racks({}), settings=settings, random=Random(1))
+    story.master = ChunkMaster(epoch=1, settings=SETTINGS, placement=peace)
+    story.join("a", host="h")
+    story.join("b", host="h")
+    return story
+
+
+def ask(story: Story, reservation: str, chunks: int) -> list[Effect]:
+    return story.tell(m.PlacesRequested("client", reservation, "a", chunks))
+
+
+def chunk_of(story: Story, upload: str, request: int = 1) -> list[Effect]:
+    return story.tell(m.ChunkPlacementRequested("client", upload, request))
+
+
+def test_a_checkpoint_is_granted_or_refused_as_a_whole() -> None:
+    story = with_peace()
+    assert said(ask(story, "r", 2), m.PlacesGranted) == [m.PlacesGranted("r")]
+    (refused,) = said(ask(story, "s", 1), m.PlacesRefused)
+    assert (refused.reservation, refused.is_queued) == ("s", True)
+    for upload in ("u", "v"):
+        story.tell(m.ObjectCreateRequested("client", upload, f"a-1/{upload}", "a", "r"))
+        assert said(chunk_of(story, upload), m.ChunkPlaced)
+    assert not said(story.tell(m.ChunkCompleted("client", "u", 1)), m.PlacesGranted)
+    effects = story.tell(m.ChunkCompleted("client", "v", 1))
+    assert said(effects, m.PlacesGranted) == [m.PlacesGranted("s")]
+
+
+def test_places_that_are_given_back_are_for_others() -> None:
+    story = with_peace()
+    ask(story, "r", 2)
+    ask(story, "s", 1)
+    effects = story.tell(m.PlacesReturned("client", "r"))
+    assert said(effects, m.PlacesGranted) == [m.PlacesGranted("s")]
+    assert story.tell(m.PlacesReturned("client", "r")) == []
+
+
+def test_a_refused_checkpoint_may_come_back_larger() -> None:
+    story = with_peace()
+    ask(story, "r", 2)
+    ask(story, "s", 1)
+    story.tell(m.PlacesReturned("client", "r"))
+    assert said(ask(story, "s", 2), m.PlacesGranted)
+    story.tell(m.ObjectCreateRequested("client", "u", "a-1/u", "a", "s"))
+    chains = [said(chunk_of(story, "u", n), m.ChunkPlaced)[0].chain for n in (1, 2)]
+    assert {replica.node for chain in chains for replica in chain} == {"a", "b"}
+
+
+def test_more_chunks_than_were_asked_for_are_placed_one_by_one() -> None:
+    story = with_peace()
+    ask(story, "r", 1)
+    story.tell(m.ObjectCreateRequested("client", "u", "a-1/u", "a", "r"))
+    assert said(chunk_of(story, "u", 1), m.ChunkPlaced)
+    story.tell(m.ChunkCompleted("client", "u", 1))
+    assert said(chunk_of(story, "u", 2), m.ChunkPlaced)
+
+
+def test_a_place_at_a_data_node_that_is_lost_is_not_taken() -> None:
+    story = with_peace()
+    story.join("c", host="h")
+    ask(story, "r", 1)
+    story.tell(m.ObjectCreateRequested("client", "u", "a-1/u", "a", "r"))
+    former = said(chunk_of(story, "u"), m.ChunkPlaced)[0].chain
+    story.join(former[0].node, host="h", launch=2)  # Its first life is over.
+    (placed,) = said(chunk_of(story, "u"), m.ChunkPlaced)
+    assert placed.chain[0] != former[0]
+
+
+def test_a_client_that_is_silent_keeps_no_places_and_a_live_one_writes_on() -> None:
+    story = with_peace()
+    nodes = [(name, node.incarnation) for name, node in story.master.directory.nodes.items()]
+    ask(story, "r", 2)
+    story.tell(m.ObjectCreateRequested("client", "u", "a-1/u", "h", "r"))
+    assert said(ask(story, "s", 1), m.PlacesRefused)
+    for _ in range(8):
+        story.wait(200, *nodes)
+        assert said(chunk_of(story, "u"), m.ChunkPlaced)
+        assert said(ask(story, "s", 1), m.PlacesRefused)
+    effects = []
+    for _ in range(8):
+        effects += [*story.wait(200, *nodes), *ask(story, "s", 1)]
+    assert said(effects, m.PlacesGranted)
+    story.tell(m.PlacesReturned("client", "s"))
+    assert said(chunk_of(story, "u", 2), m.ChunkPlaced), "it was only paused"

@@ -145,6 +145,25 @@ def test_a_checkpoint_that_failed_is_taken_again_though_nothing_has_come() -> No
     assert made.may_note()
 
 
+def test_a_refused_checkpoint_gives_way_and_is_of_the_state_when_its_turn_comes() -> None:
+    unit, made = protected(CHECKPOINTED)
+    run_pass(unit, 0, [5, 6])
+    effects = made.timer_fired("checkpoint", 1_000)
+    (first,) = (e.prepared for e in effects if isinstance(e, events.WriteCheckpoint))
+    assert unit.network.pages.being_stored is first.snapshot
+    assert made.step(events.CheckpointRefused(first.checkpoint), 1_001) == []
+    assert unit.network.pages.being_stored is None  # The pages may be written to.
+    run_pass(unit, 2, [7])
+    waiting = made.timer_fired("checkpoint", 2_000)
+    assert not [e for e in waiting if isinstance(e, events.WriteCheckpoint)]
+    effects = made.step(events.WriteAdmitted(), 2_100)
+    (second,) = (e.prepared for e in effects if isinstance(e, events.WriteCheckpoint))
+    assert second.point.processed_before == {A: 3}
+    assert made.step(events.CheckpointRefused(first.checkpoint), 2_101) == []
+    assert unit.network.pages.being_stored is second.snapshot  # Said of the first: too late.
+    made.check_invariants()
+
+
 def renumbered(unit: HAUnit) -> None:
     """The receiver, which has lost everything, asks anew: the output is numbered from 0."""
     unit.outputs.rebase()

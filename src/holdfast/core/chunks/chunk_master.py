@@ -33,9 +33,9 @@ Invariants: a chunk of a committed object is deleted only where there are too ma
 damaged one, and never the last sound one; an object is told to exist only when the journal has it;
 incarnations only grow; the journal names the machine of every copy that made a commit possible.
 
-Departures from the paper: chunk servers and processing nodes are separate processes. A client asks
-for its chunks one by one, as it fills them, so Peace sees requests of one chunk; copies made again
-after a loss do not pass through Peace. Places are not journalled: data nodes know them better.
+Departures from the paper: chunk servers and processing nodes are separate processes. Copies made
+again after a loss do not pass through Peace, and what is no checkpoint asks for its chunks one by
+one, as it fills them. Places are not journalled: data nodes know them better.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class ChunkMaster:
         self._replication = Replication(self.directory, settings)
         self._silence = SilenceWatch(2 * settings.keep_alive_ms)
         self._uploads = Uploads(settings.uploads_max)
-        self._placing = Placing(epoch, self.directory, self._uploads, settings.copies, placement)
+        self._placing = Placing(
+            *(epoch, self.directory, self._uploads, settings.copies, placement),
+            settings.uploads_max,
+        )
         self._requests: dict[int, Callable[[int], list[Effect]]] = {}
         self._next_request = 1
         self._losses = 0
@@ -131,6 +134,7 @@ class ChunkMaster:
                 effects += self._lose(node, now_ms)
         for upload in self._uploads.all():
             effects += self._check_upload(upload, now_ms - upload.heard_ms, now_ms)
+        effects += self._placing.end_silent(now_ms, self._settings.asking_timeout_ms())
         return effects + self._settle_homes() + self._replication.check(now_ms)
 
     def _check_upload(self, upload: Upload, silent_ms: int, now_ms: int) -> list[Effect]:
@@ -292,6 +296,7 @@ class ChunkMaster:
         if known is not None:
             known.heard_ms = now_ms
             return [SendToClient(asked.client, m.UploadOpened(asked.upload, self.epoch))]
+        self._placing.heard(asked.reservation, now_ms)
         reason = self._uploads.why_not(asked)
         if asked.name in self.directory.objects:
             reason = f"{asked.name} exists already"
@@ -310,6 +315,7 @@ class ChunkMaster:
         if upload is None:
             return self._refuse(asked.client, asked.upload, "the master does not know the upload")
         upload.heard_ms = now_ms
+        self._placing.heard(upload.asked.reservation, now_ms)
         if asked.request < upload.request or upload.is_committing:
             return []  # Said again, too late.
         if asked.request == upload.request and upload.current is not None:
@@ -327,8 +333,7 @@ class ChunkMaster:
         if upload is None or done.request != upload.request or upload.current is None:
             return []
         upload.heard_ms = now_ms
-        written = peace_messages.ChunkWritten(upload.key(), 0)
-        return self._placing.step(written, now_ms)
+        return self._placing.completed(upload, now_ms)
 
     # -- committing -------------------------------------------------------------------------
 
@@ -478,6 +483,7 @@ class ChunkMaster:
         """Raise `InvariantViolation` when the master's own state makes no sense."""
         self.directory.check_invariants()
         self._uploads.check_invariants()
+        self._placing.check_invariants()
         for upload in self._uploads.all():
             if upload.asked.name in self.directory.objects:
                 raise InvariantViolation(f"{upload.asked.name} is written and exists")
@@ -508,6 +514,10 @@ _HANDLERS: dict[type[Stimulus], Callable[[ChunkMaster, Any, int], list[Effect]]]
     m.ChunkStored: ChunkMaster._on_chunk_stored,
     m.ChunksDeleted: ChunkMaster._on_chunks_deleted,
     m.ObjectCreateRequested: ChunkMaster._on_object_create_requested,
+    m.PlacesRequested: lambda master, asked, now_ms: master._placing.reserve(asked, now_ms),
+    m.PlacesReturned: lambda master, word, now_ms: master._placing.give_back(
+        word.reservation, now_ms
+    ),
     m.ChunkPlacementRequested: ChunkMaster._on_chunk_placement_requested,
     m.ChunkCompleted: ChunkMaster._on_chunk_completed,
     m.ObjectCommitRequested: ChunkMaster._on_object_commit_requested,

@@ -196,12 +196,48 @@ class ChunksDeleted(Message):
 
 @dataclass(frozen=True, slots=True)
 class ObjectCreateRequested(Message):
-    """A client wants to write an object; said again unchanged, it is answered again."""
+    """A client wants to write an object; said again unchanged, it is answered again.
+
+    Attributes:
+        client: Who.
+        upload: The attempt.
+        name: The object's.
+        host: Where the client runs.
+        reservation: Whose places its chunks take; empty: they are placed one by one.
+    """
 
     client: str
     upload: str
     name: str
     host: str
+    reservation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesRequested(Message):
+    """A client will write a checkpoint, and wants places for all of it. [SGuard §5: (w, r, k)]
+
+    Said again it is answered again; with another size it keeps its place among those that wait.
+
+    Attributes:
+        client: Who.
+        reservation: Names the places, uniquely.
+        host: Where the client runs.
+        chunks: How many there will be.
+    """
+
+    client: str
+    reservation: str
+    host: str
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesReturned(Message):
+    """The checkpoint is written, or given up: what is left of its places is for others."""
+
+    client: str
+    reservation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +395,28 @@ class ChunkPlaced(Message):
     request: int
     chunk: ChunkId
     chain: tuple[Replica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesGranted(Message):
+    """The checkpoint may be written now."""
+
+    reservation: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesRefused(Message):
+    """Not now: nothing of the checkpoint may be written.
+
+    Attributes:
+        reservation: Of whom.
+        is_queued: Whether it will be granted later; else it has to be asked for again.
+        reason: Why, for people.
+    """
+
+    reservation: str
+    is_queued: bool
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

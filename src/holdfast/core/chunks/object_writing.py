@@ -80,9 +80,17 @@ class ObjectWriting:
     """The machine of one upload. Volatile as a whole."""
 
     def __init__(
-        self, *, client: str, upload: str, name: str, host: str, settings: ChunkSettings
+        self,
+        *,
+        client: str,
+        upload: str,
+        name: str,
+        host: str,
+        settings: ChunkSettings,
+        reservation: str = "",
     ) -> None:
-        """Begin with `Started`; `upload` is unique."""
+        """Begin with `Started`; `upload` is unique, `reservation` whose places it takes."""
+        self._reservation = reservation
         self._client = client
         self._upload = upload
         self._name = name
@@ -147,7 +155,9 @@ class ObjectWriting:
     def _question(self) -> m.Message:
         client, upload = self._client, self._upload
         if self.state is WritingState.OPENING:
-            return m.ObjectCreateRequested(client, upload, self._name, self._host)
+            return m.ObjectCreateRequested(
+                client, upload, self._name, self._host, self._reservation
+            )
         if self.state is WritingState.COMMITTING:
             chunks = tuple(self._stored)
             return m.ObjectCommitRequested(client, upload, self._epoch, self._name, chunks)

@@ -24,6 +24,7 @@ class Upload:
         heard_ms: When its client last said something.
         request: The newest chunk asked for.
         current: The chunk that it was placed as; None: not placed yet.
+        taken: The place of a reservation that it has: Peace's request, and the number there.
         chains: Of every chunk id given out for it.
         record: What it is to become; None until its commit was asked for.
         is_committing: Whether its entry is on its way to the journal.
@@ -33,6 +34,7 @@ class Upload:
     heard_ms: int
     request: int = 0
     current: ChunkId | None = None
+    taken: tuple[peace_messages.WriteRequestId, int] | None = None
     chains: dict[ChunkId, tuple[Replica, ...]] = field(default_factory=dict)
     record: ObjectRecord | None = None
     is_committing: bool = False

@@ -13,6 +13,10 @@ Theory of operation. A checkpoint takes five steps:
 
     IDLE --prepare--> WRITING --written--> IDLE (the point waits for steps 4 and 5)
                       WRITING --failed, or the pages are needed--> IDLE (written again next time)
+                      WRITING --refused--> WAITING --admitted--> IDLE (prepared anew at once)
+
+A store that places checkpoints as a whole may refuse one for now. Then its pages are thawed, and
+when its turn has come it is as large as the state is then. [SGuard §5]
 
 Invariants: a file is deleted only when no retained point, no point on its way to the journal and
 not the image that the next checkpoint builds on refers to it; pages count as clean only after all
@@ -75,8 +79,20 @@ class ChkptMngr:
         incarnation: Incarnation,
         pages: PageManager,
         restored: RestoredState | None,
+        *,
+        gives_way: bool = False,
     ) -> None:
-        """Build on the checkpoint that the node was restored from, if it was."""
+        """Build on the checkpoint that the node was restored from, if it was.
+
+        Args:
+            plan: The node's.
+            checkpoints: When and how.
+            incarnation: The node's.
+            pages: The state.
+            restored: What the node was restored from.
+            gives_way: Whether a checkpoint that the store has no place for is prepared anew later.
+        """
+        self._gives_way = gives_way
         self._plan = plan
         self._workers = checkpoints.workers
         self._asks_first = checkpoints.asks_first
@@ -89,11 +105,17 @@ class ChkptMngr:
         if restored is not None:
             self._stored = dict.fromkeys(restored.found)
         self._writing: _Writing | None = None
+        self._is_waiting = False  # for the store to have a place
 
     @property
     def is_writing(self) -> bool:
         """Whether a checkpoint is being written."""
         return self._writing is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written, or waits for its turn."""
+        return self.is_writing or self._is_waiting
 
     # -- steps 2 and 3 ----------------------------------------------------------------------
 
@@ -118,6 +140,7 @@ class ChkptMngr:
             kept_outputs=kept,
             workers=self._workers,
             notes=output.kept.notes(),
+            gives_way=self._gives_way,
         )
         self._stored[checkpoint] = None
         self._writing = _Writing(prepared, now_ms, numbered)
@@ -166,6 +189,18 @@ class ChkptMngr:
         if self._is_current(failed.checkpoint):
             return self._give_up(failed.reason, now_ms)
         return []
+
+    def refused(self, checkpoint: CheckpointId) -> None:
+        """The store has no place for it now: the pages are writable again, until it has."""
+        if self._writing is not None and self._is_current(checkpoint):
+            self._pages.cancel(self._writing.prepared.snapshot)
+            self._writing, self._is_waiting = None, True
+            del self._stored[checkpoint]  # Nothing of it was written.
+
+    def admitted(self) -> bool:
+        """Its turn has come; whether a checkpoint may be prepared, as none is being written."""
+        self._is_waiting = False
+        return not self.is_writing
 
     def give_up_if_cancelled(self, now_ms: int) -> list[Effect]:
         """Give up if the page manager has needed the pages for the job itself; else nothing."""

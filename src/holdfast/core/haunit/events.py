@@ -352,7 +352,14 @@ class CheckWindows(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class WriteAdmitted(Stimulus):
-    """The answer to `AskToWrite`: a checkpoint may be written now."""
+    """A checkpoint may be written now: the answer to `AskToWrite`, or after `CheckpointRefused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRefused(Stimulus):
+    """The store has no place for a checkpoint now. `WriteAdmitted` says when it has. [SGuard §5]"""
+
+    checkpoint: CheckpointId
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class PreparedCheckpoint:
         kept_outputs: Output tuples stored before.
         workers: Into how many files to split the pages.
         notes: The notes among the output tuples, and behind them.
+        gives_way: Whether its pages are thawed while the store has no place for it, and it is
+            prepared anew then; else it waits as it is.
     """
 
     node: NodeId
@@ -93,6 +95,7 @@ class PreparedCheckpoint:
     kept_outputs: tuple[OutputSegment, ...]
     workers: int
     notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
+    gives_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)

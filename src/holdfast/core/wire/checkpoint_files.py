@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
 """Gives the tuples [from, to) of an output stream that its queue has spilled."""
+_MANIFEST_BYTES: Final = 1 << 10
+"""At least; a larger one's further chunks are placed one by one."""
 PIECE_BYTES: Final = 1 << 20
 """Pages are copied, written and thawed in pieces of about this size."""
 
@@ -53,6 +55,12 @@ class CheckpointFiles:
         self._seeds = page_seeds(prepared.snapshot.page_sets, prepared.snapshot.counts)
         self._page_words = prepared.page_bytes // 8
         self._sums: list[list[np.ndarray]] = [[] for _ in self.parts]
+
+    def sizes(self) -> list[int]:
+        """The bytes of all files, about: tuples that were spilled count nothing."""
+        outputs = sum(b.nbytes for wanted in self.prepared.outputs for b in wanted.batches)
+        pages = [len(part) * self.prepared.page_bytes for part in self.parts]
+        return [outputs, *pages, _MANIFEST_BYTES]
 
     def pieces(self, worker: int) -> list[np.ndarray]:
         """The positions that a worker writes, piece by piece."""

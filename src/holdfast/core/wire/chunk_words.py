@@ -27,6 +27,8 @@ TO_MASTER: Final = (
     m.ChunkStored,
     m.ChunksDeleted,
     m.ObjectCreateRequested,
+    m.PlacesRequested,
+    m.PlacesReturned,
     m.ChunkPlacementRequested,
     m.ChunkCompleted,
     m.ObjectCommitRequested,
@@ -46,6 +48,8 @@ TO_DATA_NODE: Final = (
 TO_CLIENT: Final = (
     m.UploadOpened,
     m.UploadRefused,
+    m.PlacesGranted,
+    m.PlacesRefused,
     m.ChunkPlaced,
     m.PlacementDelayed,
     m.ObjectCommitted,
@@ -124,6 +128,12 @@ def _number(value: object) -> object:
     return value
 
 
+def _flag(value: object) -> object:
+    if type(value) is not bool:
+        raise Unfit("neither true nor false")
+    return value
+
+
 def _text(value: object) -> object:
     if not isinstance(value, str) or len(value) > _TEXT_MAX:
         raise Unfit("no text, or a long one")
@@ -135,7 +145,7 @@ WORDS: Final = tuple(
     for kind in (*TO_MASTER, *TO_DATA_NODE, *TO_CLIENT, *UP_THE_CHAIN, *TO_READER, *DOWN_THE_CHAIN)
     if kind not in (m.Piece, m.PieceAnswered)
 )
-_CODEC: Final = RecordCodec(WORDS, {m.ChunkId: _chunk_name, int: _number, str: _text})
+_CODEC: Final = RecordCodec(WORDS, {m.ChunkId: _chunk_name, int: _number, str: _text, bool: _flag})
 
 
 # -- pieces ---------------------------------------------------------------------------------

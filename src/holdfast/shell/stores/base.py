@@ -11,7 +11,7 @@ of such a store too; `put` is for them.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,6 +83,25 @@ class CheckpointStore(abc.ABC):
     def trouble(self) -> str:
         """What a read waits for that may not come, for people; empty: nothing."""
         return ""
+
+    def reserve(
+        self, sizes: Sequence[int], is_over: Callable[[], bool], refused: Callable[[], None]
+    ) -> None:
+        """Wait until objects of these sizes may be written; most stores take them at any time.
+
+        Args:
+            sizes: In bytes; of one checkpoint, before any of them is created.
+            is_over: Whether nobody wants to write them any more; asked again and again.
+            refused: Called once if others come first.
+
+        Raises:
+            StoreUnavailable: There is no place for them, or it is over.
+        """
+        del sizes, is_over, refused
+
+    def release(self) -> None:
+        """What `reserve` has waited for is written, or given up; never raises."""
+        return
 
     @abc.abstractmethod
     def create(self, name: str) -> ObjectWriter:

@@ -2,7 +2,8 @@
 
 A point is noted only when its checkpoint is durable, every `interval_ms`; that holds the state and
 the outputs still needed, so that it waits for no receiver (chkpt_mngr.py). No checkpoint is taken
-while the one before is being written. Who `asks_first` prepares only when its turn has come.
+while the one before is being written. Who `asks_first` prepares only when its turn has come. A
+store that places checkpoints as a whole may refuse one: then it gives way, and is prepared anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.events import (
     AskToWrite,
     CheckpointFailed,
+    CheckpointRefused,
     CheckpointWritten,
     LeaveWriters,
     PagesCopied,
@@ -34,6 +36,8 @@ class Checkpointed(Durability):
     """See the module. Volatile: all fields."""
 
     REPLAYS = False
+    GIVES_WAY: ClassVar[bool] = True
+    """Whether a checkpoint may be of another cut than was meant at first."""
 
     def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
         """Build on the checkpoint that the unit was restored from, if it was.
@@ -47,7 +51,8 @@ class Checkpointed(Durability):
             raise LocalProtocolError(f"{plan.node} takes no checkpoints by its plan")
         self._checkpoints = plan.checkpoints
         self._chkpt_mngr = ChkptMngr(
-            plan, plan.checkpoints, begins.incarnation, unit.network.pages, restored
+            *(plan, plan.checkpoints, begins.incarnation, unit.network.pages, restored),
+            gives_way=self.GIVES_WAY,
         )
 
         self._after_windows: AfterWindows | None = None
@@ -77,7 +82,7 @@ class Checkpointed(Durability):
         return effects
 
     def _cut_if_due(self, now_ms: int) -> list[Effect]:
-        if not self.may_note() or self._chkpt_mngr.is_writing:
+        if not self.may_note() or self._chkpt_mngr.is_busy:
             return []
         if self._checkpoints.asks_first:
             return [AskToWrite()]  # Each time anew: the word or its answer may be lost.
@@ -89,11 +94,18 @@ class Checkpointed(Durability):
 
     def on_write_admitted(self, _: WriteAdmitted, now_ms: int) -> list[Effect]:
         """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
-        if self._chkpt_mngr.is_writing:
+        if not self._chkpt_mngr.admitted():
             return []  # Said again.
         if self.may_note():
             return self._prepare(now_ms)
-        return [LeaveWriters()]
+        return [LeaveWriters()] if self._checkpoints.asks_first else []
+
+    def on_checkpoint_refused(self, refused: CheckpointRefused, now_ms: int) -> list[Effect]:
+        """The unit may write to its pages again until the store has a place for them."""
+        del now_ms
+        self._chkpt_mngr.refused(refused.checkpoint)
+        self.note_again()
+        return []
 
     def on_pages_copied(self, copied: PagesCopied, now_ms: int) -> list[Effect]:
         """The unit may write to these again."""
@@ -127,6 +139,7 @@ class Checkpointed(Durability):
     HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Durability.HANDLERS,
         WriteAdmitted: on_write_admitted,
+        CheckpointRefused: on_checkpoint_refused,
         PagesCopied: on_pages_copied,
         CheckpointWritten: on_checkpoint_written,
         CheckpointFailed: on_checkpoint_failed,

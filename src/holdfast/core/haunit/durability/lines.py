@@ -75,6 +75,7 @@ class Lines(Checkpointed):
     """See the module. Volatile: all fields."""
 
     points: LinePoints
+    GIVES_WAY = False  # Others cut by its cut.
 
     def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
         """Protect a unit that begins there; `restored` as it was given to `begin`."""

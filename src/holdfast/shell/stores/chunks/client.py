@@ -6,11 +6,12 @@ are lent for as long as it lasts: a ZeroMQ socket is for one thread at a time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ from holdfast.core.chunks.object_writing import (
     ObjectWriting,
     StepDone,
 )
+from holdfast.core.chunks.place_asking import PlaceAsking, PlacesAwaited
 from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
@@ -115,10 +117,12 @@ class _Driver:
         self._perform_else = perform
         self._timers: dict[str, int] = {}
 
-    def run(self, stimulus: Stimulus) -> Effect:
-        """Give it a stimulus, and wait for the end of what that brings."""
+    def run(self, stimulus: Stimulus, is_over: Callable[[], bool] = lambda: False) -> Effect:
+        """Give it a stimulus, and wait for the end of what that brings, or give up."""
         pending: deque[Stimulus] = deque([stimulus])
         while True:
+            if is_over():
+                pending = deque([GivenUp()])
             while pending:
                 for effect in self._machine.step(pending.popleft(), _now_ms()):
                     if isinstance(effect, _ENDS):
@@ -164,6 +168,7 @@ class ChunkStore(CheckpointStore):
         self._free: list[_Line] = []
         self._places: dict[str, tuple[ChunkCopies, ...]] = {}  # of objects read lately
         self._waits: dict[str, str] = {}  # by client: what a read waits for
+        self._reservation = ""  # whose places objects take; one checkpoint is written at a time
         self._is_closed = False
 
     # -- lines ------------------------------------------------------------------------------
@@ -185,6 +190,51 @@ class ChunkStore(CheckpointStore):
                 line.lines.close()
 
     # -- writing ----------------------------------------------------------------------------
+
+    def reserve(
+        self, sizes: Sequence[int], is_over: Callable[[], bool], refused: Callable[[], None]
+    ) -> None:
+        """See the base: Peace grants all of a checkpoint, or refuses it for now."""
+        settings = self._spec.settings
+        chunks = sum(-(-size // settings.chunk_bytes) for size in sizes)
+        if not chunks:
+            return
+        self._reservation = self._reservation or os.urandom(12).hex()
+        line = self._take_line()
+
+        def perform(effect: Effect) -> None:
+            if isinstance(effect, PlacesAwaited):
+                refused()
+
+        machine = PlaceAsking(
+            client=line.client,
+            reservation=self._reservation,
+            host=machine_of(own_address(self._spec.master)),
+            chunks=chunks,
+            settings=settings,
+        )
+        is_clean = False
+        try:
+            result = _Driver(line, machine, perform).run(e.Started(), is_over)
+            is_clean = not isinstance(result, ObjectFailed)
+        except zmq.ZMQError as error:
+            raise StoreUnavailable(str(error)) from error
+        finally:
+            self._give_back(line, is_clean=is_clean)
+            if not is_clean:
+                self._reservation = ""
+        if isinstance(result, ObjectFailed):
+            raise StoreUnavailable(result.reason)
+
+    def release(self) -> None:
+        """See the base."""
+        reservation, self._reservation = self._reservation, ""
+        if not reservation:
+            return
+        with contextlib.suppress(zmq.ZMQError, StoreUnavailable):  # Else the master forgets it.
+            line = self._take_line()
+            line.send(None, m.PlacesReturned(line.client, reservation))
+            self._give_back(line, is_clean=True)
 
     def create(self, name: str) -> _ObjectWriter:
         """See the base."""
@@ -337,6 +387,7 @@ class _ObjectWriter:
             name=name,
             host=machine_of(own_address(store._spec.master)),
             settings=store._spec.settings,
+            reservation=store._reservation,
         )
         self._driver = _Driver(line, machine)
         self._run(e.Started())

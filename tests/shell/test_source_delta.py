@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from s3_server import s3_place
 
 from holdfast.core.queues.table_versions import TableUnfit, added_files
 from holdfast.driver.user_files import delta_source, recorder_of
@@ -29,7 +31,7 @@ def append(table: Path, *keys: int) -> None:
     write_deltalake(str(table), rows, mode="append", partition_by=["part"])
 
 
-def record(table: Path, location: Path, **settings: Any) -> DeltaRecorder:
+def record(table: Path | str, location: Path, **settings: Any) -> DeltaRecorder:
     given: dict[str, Any] = {"start_version": None, "start_time": None, "delay": None}
     given |= {"ahead": None, "trigger": {"availableNow": True}, "ends": False}
     source = delta_source(str(table), time="at", **(given | settings))
@@ -68,6 +70,29 @@ def test_the_rows_of_a_table_come_first_and_then_each_version_once(tmp_path: Pat
         assert sorted(keys(location)[:3]) == of(0, 1, 2)
         assert sorted(keys(location)[3:5]) == of(4, 5)
         assert keys(location)[5:] == of(7)
+
+
+def test_a_table_at_a_url_is_read_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")  # For deltalake.
+    local, location = tmp_path / "table", tmp_path / "q"
+    with s3_place("tables") as bucket:
+        url, store = f"{bucket}/table", fsspec.filesystem("s3")
+        append(local, 0, 1)
+        append(local, 2)
+        store.put(str(local), url, recursive=True)
+        assert record(url, location).error is None
+        assert sorted(keys(location)) == of(0, 1, 2)
+        for key in (5, 7):
+            append(local, key)
+            DeltaTable(str(local)).optimize.compact()
+        store.put(f"{local}/", url, recursive=True)
+        assert record(url, location).error is None
+        assert keys(location)[3:] == of(5, 7)
+        began = datetime.fromtimestamp(0, UTC)
+        assert record(url, tmp_path / "more", start_time=began).error is None
+        assert sorted(keys(tmp_path / "more")) == of(0, 1, 2, 5, 7)
 
 
 def test_a_start_leaves_out_what_was_before_it(tmp_path: Path) -> None:

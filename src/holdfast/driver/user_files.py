@@ -14,7 +14,7 @@ from holdfast.api.expressions.types import is_carried
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
-from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource
+from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource, table_place
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.places import is_remote, local_path
@@ -109,16 +109,14 @@ def delta_source(
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    if is_remote(path):
-        raise DataflowError(f"{path} is a URL; source_delta reads tables in folders so far")
     if (start_version is not None) + (start_time is not None) + ends > 1:
         raise DataflowError("start_version, start_time and ends=True; give one of them")
     if start_time is not None and start_time.tzinfo is None:
         raise DataflowError(f"start_time={start_time} has no time zone; give it one, such as UTC")
-    place = os.path.abspath(local_path(path))
+    place = table_place(path)
     try:
         columns = pa.schema(DeltaTable(place).schema().to_arrow())
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         raise DataflowError(f"{path} is no Delta table: {error}") from None
     schema = pa.schema([pa.field(f.name, _carried(f.type)) for f in columns])
     given = files_source(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+import fsspec
+
 from holdfast.core.queues.recording import IngestFile, UserFile
 from holdfast.core.queues.table_versions import (
     AddedFile,
@@ -24,8 +26,9 @@ from holdfast.core.queues.table_versions import (
 )
 from holdfast.shell.sources.file_recorder import BY, FileRecorder, FilesSource
 from holdfast.shell.storage.ingest_log import commit
-from holdfast.shell.storage.places import local_path
+from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.user_files import UserFileChanged, UserFileError, list_files
+from holdfast.shell.stores.file_system import modified_s
 
 if TYPE_CHECKING:
     from holdfast.core.queues.recording import Commit
@@ -100,11 +103,16 @@ class DeltaRecorder(FileRecorder):
 
 
 class _Table:
-    """The versions of a table in a local folder."""
+    """The versions of a table in a folder, or at a URL."""
 
     def __init__(self, source: DeltaSource) -> None:
         self._source = source
-        self.place = os.path.abspath(local_path(source.place))
+        self.place = table_place(source.place)
+        if is_remote(self.place):
+            self._system, root = fsspec.core.url_to_fs(self.place)
+        else:
+            self._system, root = fsspec.filesystem("file"), self.place
+        self._root = f"{root.rstrip('/')}/{_LOG}"
 
     def next_version(self, after: int | None) -> tuple[int, list[UserFile]] | None:
         """The next version and the files with its rows; None: there is none yet.
@@ -137,7 +145,7 @@ class _Table:
         table = DeltaTable(self.place)
         require_features(table.protocol().reader_features or ())
         require_settings(table.metadata().configuration)
-        found = (list_files(path) for path in sorted(map(local_path, table.file_uris())))
+        found = (list_files(path) for path in sorted(map(self._path_of, table.file_uris())))
         files = [listed.file for each in found for listed in each]
         if len(files) != len(table.file_uris()):
             raise UserFileChanged(f"{self.place}: files of version {table.version()} are gone")
@@ -157,7 +165,7 @@ class _Table:
 
     def _versions(self) -> list[int]:
         """Those that the table's log has."""
-        names = (name.partition(".") for name in os.listdir(os.path.join(self.place, _LOG)))
+        names = (os.path.basename(each["name"]).partition(".") for each in self._log())
         return sorted(int(n) for n, _, kind in names if kind == "json" and n.isdigit())
 
     def _made_ms(self, version: int) -> int:
@@ -166,27 +174,39 @@ class _Table:
             said = action.get("commitInfo", {})
             if made_ms := said.get("inCommitTimestamp") or said.get("timestamp"):
                 return int(made_ms)
-        return int(os.path.getmtime(self._path(version)) * 1000)
+        logged = {os.path.basename(each["name"]): each for each in self._log()}
+        return int(modified_s(logged[_name(version)]) * 1000)
 
-    def _path(self, version: int) -> str:
-        return os.path.join(self.place, _LOG, f"{version:020d}.json")
+    def _log(self) -> list[dict[str, Any]]:
+        """What lies in the table's log."""
+        self._system.invalidate_cache()
+        found: list[dict[str, Any]] = self._system.ls(self._root, detail=True)
+        return found
+
+    def _path_of(self, uri: str) -> str:
+        """Of a file that the table names, as the table is named: others write `s3a` for `s3`."""
+        if not is_remote(self.place):
+            return local_path(uri)
+        scheme, _, rest = uri.partition("://")
+        return f"{self.place.partition('://')[0]}://{rest}" if scheme else uri
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """What a version does; None: it is not there yet."""
         try:
-            with open(self._path(version), encoding="utf-8") as file:
-                return [json.loads(line) for line in file if line.strip()]
+            content = self._system.cat_file(f"{self._root}/{_name(version)}")
+            return [json.loads(line) for line in content.splitlines() if line.strip()]
         except FileNotFoundError:
-            if any(other > version for other in self._versions()):
-                raise UserFileChanged(
-                    f"{self.place}: version {version} is gone from the table's log, and with it "
-                    "what it changed. Begin again in a new checkpointLocation, and keep the log "
-                    "longer (delta.logRetentionDuration)"
-                ) from None
-            return None
+            pass
+        if any(other > version for other in self._versions()):
+            raise UserFileChanged(
+                f"{self.place}: version {version} is gone from the table's log, and with it "
+                "what it changed. Begin again in a new checkpointLocation, and keep the log "
+                "longer (delta.logRetentionDuration)"
+            )
+        return None
 
     def _file(self, added: AddedFile) -> UserFile:
-        path = os.path.join(self.place, unquote(added.path))
+        path = f"{self.place}/{unquote(added.path)}"
         found = list_files(path)
         if len(found) != 1 or found[0].file.size_bytes != added.size_bytes:
             what = "is gone" if not found else "was changed"
@@ -195,3 +215,12 @@ class _Table:
                 "new checkpointLocation"
             )
         return found[0].file
+
+
+def table_place(path: str) -> str:
+    """How a table is named: the folder's whole path, or its URL."""
+    return path.rstrip("/") if is_remote(path) else os.path.abspath(local_path(path))
+
+
+def _name(version: int) -> str:
+    return f"{version:020d}.json"

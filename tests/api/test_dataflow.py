@@ -367,6 +367,9 @@ def test_induced_checkpoints_name_their_algorithm_and_scope() -> None:
         assert protection(rolls_back="all").of_unit().all_go_back
         with pytest.raises(OptionError, match=r"rolls_back='some'.*affected, all"):
             protection(rolls_back="some").check(flow)
+        assert [protection(kept=n).of_unit().lines_kept for n in (1, 2)] == [1, 2]
+        with pytest.raises(OptionError, match=r"kept=3"):
+            protection(kept=3).check(flow)
     for wrong in ({"algorithm": "aligned"}, {"scope": "unit"}, {"workers": 0}):
         with pytest.raises(OptionError, match=next(iter(wrong))):
             CommunicationInduced(**wrong).check(flow)

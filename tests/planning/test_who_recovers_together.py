@@ -113,6 +113,11 @@ def test_who_recovers_together_agrees_on_who_goes_back():
     assert {u for u, plan in plans.items() if plan.all_go_back} == {"union", "counts"}
     with pytest.raises(DataflowError, match="same rolls_back"):
         _plans(union=everybody)
+    spare = replace(UNCOORDINATED, lines_kept=2)
+    plans = _plans(union=spare, counts=spare)
+    assert [plans[unit].checkpoints.kept for unit in ("union", "counts")] == [2, 2]
+    with pytest.raises(DataflowError, match="same kept"):
+        _plans(union=spare)
 
 
 def test_an_aligned_round_leaves_channels_empty_but_to_who_merges_by_time():

@@ -7,12 +7,19 @@ from typing import Any
 
 from mutants import Mutant
 
+from holdfast.core.coordinator import regions as coordinator
 from holdfast.core.coordinator.region import Region
 from holdfast.core.haunit.durability.coordinated import Coordinated
 from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.life_events import Fail
 from holdfast.core.haunit.outputs.line_gate import LineGate
-from holdfast.core.haunit.restoration import CheckpointRestoration, LineRestoration
+from holdfast.core.haunit.restoration import (
+    CheckpointRestoration,
+    CheckpointsLost,
+    LineRestoration,
+    ReportDamage,
+)
 from holdfast.core.recovery.checkpoint_graph import Channel
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.planning import regions as planning
@@ -77,6 +84,24 @@ def _fall_back_alone(original: Any) -> Any:
     return CheckpointRestoration._fall_back
 
 
+def _end_with_the_first(original: Any) -> Any:
+    """A damaged checkpoint ends the query, though others make a line."""
+    del original
+
+    def fall_back(self: LineRestoration, reason: str) -> list[Any]:
+        ref = self._candidates[0].checkpoint
+        lost = CheckpointsLost(f"no checkpoint can be read: {reason}")
+        return [] if ref is None else [ReportDamage(ref.checkpoint, reason), Fail(lost)]
+
+    return fall_back
+
+
+def _keep_one_line(original: Any) -> Any:
+    """Where two lines are to be kept there is one."""
+    del original
+    return lambda members: 1
+
+
 def _line_of_the_newest(original: Any) -> Any:
     """The line is wherever the newest points are."""
 
@@ -133,6 +158,10 @@ REGION_MUTANTS = {
     "falls back alone": _mutant(
         LineRestoration, "_fall_back", _fall_back_alone, ("store-rot", "lost-object", "kill")
     ),
+    "ends with the first damaged checkpoint": _mutant(
+        LineRestoration, "_fall_back", _end_with_the_first, ("line-rot", "kill")
+    ),
+    "keeps one line of two": _mutant(coordinator, "_lines_kept", _keep_one_line, ()),
     "plans without halting": _mutant(Lines, "is_halted", _say_and_go_on),
     "forgets boundaries in the line": _mutant(Channel, "is_orphaned", _forget_boundaries),
     "moves the line to the newest points": _mutant(Region, "_oldest_line", _line_of_the_newest),

@@ -48,6 +48,8 @@ BY_ITS_NAME = {
     "leaves out what is newer": {"I-ROLLBACK"},
     "passes over lost frames": {"I-GAP", "I-PRECISE", "I-SUM"},
     "sends again what is kept": {"I-GAP"},
+    "ends with the first damaged checkpoint": {"I-REST"},
+    "keeps one line of two": {"I-SPARE"},
     "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},
     "takes tentative for stable": {"I-LIVE", "I-PRECISE"},
     "undoes no stream": {"I-REC"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,14 @@ from holdfast.api.protections import (
     Uncoordinated,
 )
 from holdfast.api.windows import tumbling
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.core.coordinator.journal_entries import PointNoted
+from holdfast.core.model.ids import NodeId
+from holdfast.core.wire.manifests import manifest_name
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
 from holdfast_chaos.tap import Tap
 
 pytestmark = pytest.mark.slow
@@ -106,3 +112,33 @@ def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None
     assert all(query.verify(sink).is_identical for sink in SINKS)
     now = {unit.measured.unit: unit.measured.protection for unit in query.advise().units}
     assert now["union"] == now["counts"] == "Uncoordinated"
+
+
+def test_a_damaged_checkpoint_is_passed_over_where_two_lines_are_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tap, location = Tap(tmp_path / "tap", FEW), str(tmp_path / "q")
+    flow, two_lines = merged(tap), replace(ROUNDS, aligned=False, kept=2)
+
+    def points(node: str) -> tuple[PointNoted, ...]:
+        """Those that recovery may have it go back to, once the line has left the beginning."""
+        entries = read_entries(os.path.join(location, JOURNAL_FOLDER))
+        registry = CheckpointRegistry.of(entries)
+        found = registry.points(NodeId(node))
+        return found if registry.line(NodeId(node)) is not None else ()
+
+    query = flow.start(spark, checkpointLocation=location, protection=two_lines)
+    wait_for(query, lambda: min(len(points(f"{unit}[0]")) for unit in UNITS) >= 2, tap)
+    query.stop()
+    for noted in points("union[0]")[1:]:
+        assert noted.point.checkpoint is not None
+        named = noted.point.checkpoint.checkpoint
+        manifest = Path(location, "checkpoint", manifest_name(NodeId("union[0]"), named))
+        rotten = bytearray(manifest.read_bytes())
+        rotten[len(rotten) // 2] ^= 1
+        manifest.write_bytes(rotten)
+    query = flow.start(spark, checkpointLocation=location, protection=two_lines)
+    tap.open()
+    assert query.awaitTermination(240)
+    assert all(query.verify(sink).is_identical for sink in SINKS)
+    assert {d["node"] for d in query.damaged_checkpoints} == {"union[0]"}

@@ -102,6 +102,11 @@ def _refuse_settings(
                 f"units {region!r} and {unit!r} recover together; give their protections the same "
                 "rolls_back"
             )
+        if own.lines_kept != first.lines_kept:
+            raise DataflowError(
+                f"units {region!r} and {unit!r} recover together; give their protections the same "
+                "kept"
+            )
         if own.cuts is None or not own.cuts.has_rounds:
             continue
         if own.checkpoints != first.checkpoints:
@@ -178,7 +183,7 @@ def _placed(
             for spec in plan.inputs
         ),
         keeps_passes=False,
-        checkpoints=replace(checkpoints, kept=1, asks_first=False),
+        checkpoints=replace(checkpoints, kept=protected.lines_kept, asks_first=False),
         outputs=tuple(
             replace(
                 spec,

@@ -50,17 +50,21 @@ KINDS: Final = {
     "silence": "a source gives nothing for a while, and then all of it",
     "no-boundaries": "a source promises nothing for a while; its tuples come",
     "footprint-rot": "a bit of a node's footprint log flips, and the node dies",
+    "line-rot": "a checkpoint of a node that recovers with others goes bad, and the node dies",
 }
 
 SILENCES: Final = ("silence", "no-boundaries")
 FOOTPRINT_ROT: Final = "footprint-rot"
+LINE_ROT: Final = "line-rot"
 
 _SILENT_PERCENT: Final = 40
 _OFTEN_SILENT_PERCENT: Final = 90
 _LEAVING_PERCENT: Final = 12
 _ROTTEN_PERCENT: Final = 20
-_APART: Final = (*SILENCES, "leave", FOOTPRINT_ROT)
+_APART: Final = (*SILENCES, "leave", FOOTPRINT_ROT, LINE_ROT)
 """Kinds that are drawn for themselves."""
+_ROTS: Final = {FOOTPRINT_ROT: "rot of footprints", LINE_ROT: "rot of lines"}
+"""The draws of those that need something to rot."""
 _BREAKS: Final = ("break", "lost-frames")
 _NODE_KINDS: Final = (
     "kill",
@@ -174,7 +178,8 @@ def plan_faults(
         ),
         *(_plan_departures(seed, span_us) if "leave" in kinds else ()),
         *_plan_within_corrections(seed, kinds),
-        *(_plan_rot(seed, span_us) if FOOTPRINT_ROT in kinds else ()),
+        *(_plan_rot(seed, FOOTPRINT_ROT, span_us) if FOOTPRINT_ROT in kinds else ()),
+        *(_plan_rot(seed, LINE_ROT, span_us) if LINE_ROT in kinds else ()),
     )
 
 
@@ -201,13 +206,16 @@ def _plan_within_corrections(seed: int, kinds: tuple[str, ...]) -> tuple[Fault, 
     )
 
 
-def _plan_rot(seed: int, span_us: int) -> tuple[Fault, ...]:
-    """Now and then footprint logs are damaged; runs without any have no such fault."""
-    draw = Draw(f"{seed}/rot of footprints")
+def _plan_rot(seed: int, kind: str, span_us: int) -> tuple[Fault, ...]:
+    """Now and then footprint logs, or checkpoints of lines, are damaged.
+
+    Runs without any have no such fault.
+    """
+    draw = Draw(f"{seed}/{_ROTS[kind]}")
     if not draw.percent(_ROTTEN_PERCENT):
         return ()
     count = draw.number(1, 3)
-    return tuple(_lasting(draw, FOOTPRINT_ROT, span_us, 1_000, 10_000) for _ in range(count))
+    return tuple(_lasting(draw, kind, span_us, 1_000, 10_000) for _ in range(count))
 
 
 def _plan_departures(seed: int, span_us: int) -> tuple[Fault, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import Standby
+from holdfast.core.haunit.restoration import ReportPointDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ WORDS: Final[dict[type[Effect], Callable[[NodeId, Incarnation, Any], Coordinator
     ),
     events.WantRound: lambda node, own, _: c.RoundWanted(node, own),
     events.ReportRoundFailed: lambda node, own, e: c.RoundFailed(node, own, e.round),
+    ReportPointDamaged: lambda node, own, e: c.PointDamaged(node, own, e.sequence, e.reason),
     events.ReportCaughtUp: lambda node, own, e: c.NodeCaughtUp(node, own, e.replayed_tuples),
     events.ReportPromoted: lambda node, own, _: c.NodePromoted(node, own),
     events.ReportFirstOutput: lambda node, own, _: c.FirstOutput(node, own),

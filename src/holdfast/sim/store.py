@@ -73,11 +73,15 @@ class SimulatedStore:
         name = self._new_object(pick, node)
         if name is None:
             return None
-        file = self._objects[name]
-        sector = pick(0, (len(file.data) - 1) // _SECTOR_BYTES) * _SECTOR_BYTES
-        for at in range(sector, min(sector + _SECTOR_BYTES, len(file.data)), _ROT_STRIDE):
-            file.flip(at, 1 << pick(0, 7))
+        _rot(self._objects[name], pick)
         return _owner(name)
+
+    def spoil(self, pick: Pick, node: NodeId, checkpoint: CheckpointId) -> None:
+        """A sector of an object of this checkpoint goes bad, if there is any."""
+        of_it = (node, checkpoint)
+        names = [n for n, f in self._objects.items() if f.data and manifests.parse_name(n) == of_it]
+        if names:
+            _rot(self._objects[names[pick(0, len(names) - 1)]], pick)
 
     def lose(self, pick: Pick, node: NodeId | None) -> NodeId | None:
         """A new object disappears, if there is any; whose it is."""
@@ -99,6 +103,12 @@ class SimulatedStore:
         self._objects = {**self._lost, **self._objects}
         self._lost = {}
         return sum(file.restore() for file in self._objects.values()) > 0 or had_damage
+
+
+def _rot(file: File, pick: Pick) -> None:
+    sector = pick(0, (len(file.data) - 1) // _SECTOR_BYTES) * _SECTOR_BYTES
+    for at in range(sector, min(sector + _SECTOR_BYTES, len(file.data)), _ROT_STRIDE):
+        file.flip(at, 1 << pick(0, 7))
 
 
 def _owner(name: str) -> NodeId | None:

@@ -14,7 +14,7 @@ from holdfast.core.haunit.told import PeerTold
 from holdfast.sim.ailments import Ailments
 from holdfast.sim.departures import Departures
 from holdfast.sim.driver import DRIVER
-from holdfast.sim.faults import FOOTPRINT_ROT
+from holdfast.sim.faults import FOOTPRINT_ROT, LINE_ROT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,9 +58,11 @@ class Strikes:
 
     def begin(self) -> None:
         """Wait for the times and steps of all faults."""
-        has_footprints = any(plan.footprints for plan in self._world.plans.values())
+        plans = self._world.plans.values()
+        may_rot = {FOOTPRINT_ROT: any(p.footprints for p in plans)}
+        may_rot[LINE_ROT] = any(p.region for p in plans)
         for number, fault in self._world.faults.items():
-            if fault.kind == FOOTPRINT_ROT and not has_footprints:
+            if not may_rot.get(fault.kind, True):
                 continue
             if fault.follows is not None:
                 self._followers.setdefault(fault.follows, []).append(number)
@@ -327,6 +329,22 @@ class Strikes:
             self._kill_if_alive(process)
         return True
 
+    def _strike_line(self, fault: Fault, *_: object) -> bool:
+        """Mostly the newest checkpoint, which the next plan has its node begin from."""
+        life = self._world.life
+        members = [plan.node for plan in self._world.plans.values() if plan.region]
+        node = members[fault.pick % len(members)]
+        points = () if life is None else life.machine.registry.points(node)
+        if not points:
+            return False
+        point = points[-1 if fault.pick % 4 else 0].point
+        if point.checkpoint is None:
+            return False
+        self._world.store.spoil(self._pick, node, point.checkpoint.checkpoint)
+        for process in [p for p in self._world.processes.values() if p.node == node]:
+            self._kill_if_alive(process)
+        return True
+
     def _strike_store(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
         self.ailments.take_store_away(until_us)
 
@@ -382,6 +400,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "clock-jump": Strikes._strike_clock,
     "clock-back": Strikes._strike_clock,
     FOOTPRINT_ROT: Strikes._strike_footprints,
+    LINE_ROT: Strikes._strike_line,
     "store-outage": Strikes._strike_store,
     "lost-object": Strikes._strike_lost_object,
     "store-rot": Strikes._strike_rot,

@@ -381,6 +381,8 @@ class World:
 
     def failed(self, reason: str) -> None:
         """The query has failed: of a cause that the user can remove, or wrongly."""
+        for checker in self._checkers:
+            checker.failed(reason)
         was_damaged = self._restore_files()
         if "no space left" not in reason and not was_damaged:
             raise Violation("I-LIVE", f"the query failed: {reason}")

@@ -222,3 +222,41 @@ def test_a_round_is_said_again_and_is_over_when_a_checkpoint_or_a_member_is_lost
     lost = driver.hello(A, "a2")
     assert [(e.node, e.begun) for e in _of(c.TellRound, lost)] == [(B, 0)]
     assert not _of(c.TellRound, driver.check(2_000)), "not while the region recovers"
+
+
+def _both_at_two_lines(kept):
+    two = tuple(replace(plan, checkpoints=CheckpointPlan(1_000, kept=kept)) for plan in PLANS)
+    driver = _Driver(two)
+    driver.both_up()
+    for n in (1, 2):
+        driver.point(A, n, sent=9 * n)
+        driver.point(B, n, processed=9 * n)
+    return driver
+
+
+def _begins_again(driver, task, *, processed):
+    """A is lost, and its next life finds its newest checkpoint damaged."""
+    (halt,) = _of(c.TellHalt, driver.hello(A, f"{task}2"))
+    (assigned,) = _of(c.SendAssignment, driver.halted(B, halt.attempt, processed=processed))
+    sequence = assigned.assignment.restart_point.sequence
+    return driver.step(c.PointDamaged(A, driver.incarnation(A), sequence, "a page is rotten"))
+
+
+def test_where_two_lines_are_kept_a_damaged_checkpoint_is_passed_over():
+    driver = _both_at_two_lines(2)
+    oldest = PointId(Incarnation(1), 1)
+    assert [driver.machine.registry.line(node) for node in (A, B)] == [oldest, oldest]
+    (halt,) = _of(c.TellHalt, _begins_again(driver, "a", processed=18))
+    driver.hello(A, "a3")
+    (back,) = _of(c.TellRollBack, driver.halted(B, halt.attempt, processed=18))
+    assert back.node == B
+    assigned = _of(c.SendAssignment, driver.hello(B, "b2"))
+    assert {e.node: e.assignment.restart_point.sequence for e in assigned} == {A: 1, B: 1}
+
+
+def test_where_one_line_is_kept_the_query_ends_and_says_what_is_damaged():
+    driver = _both_at_two_lines(1)
+    (halt,) = _of(c.TellHalt, _begins_again(driver, "a", processed=18))
+    (ended,) = _of(c.FailQuery, driver.halted(B, halt.attempt, processed=18))
+    assert "no checkpoint that can be read" in ended.reason
+    assert "a page is rotten" in ended.reason

@@ -79,6 +79,7 @@ FROM_NODE: list[words.FromNode] = [
     c.NodeHalted(COUNTS, I7, 2, 1, POINT),
     c.RoundWanted(COUNTS, I7),
     c.RoundFailed(COUNTS, I7, 3),
+    c.PointDamaged(COUNTS, I7, 3, "r"),
     c.NodeFailed(COUNTS, I7, "r", is_fatal=True),
     STATISTICS,
     reports.CheckpointReported(COUNTS, I7, 1, None, 5, 6, 7, 8),

@@ -27,6 +27,7 @@ class RegionCheckpoints(StoredCheckpoints):
     """Checkpoints of units that recover together; each kind has `workers`. [CheckMate §III]"""
 
     rolls_back: str = "affected"
+    kept: int = 1
 
     def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
@@ -37,6 +38,7 @@ class RegionCheckpoints(StoredCheckpoints):
             )
         require_guarantee(self, Guarantee.PRECISE)
         self._require_within("workers", 1, 32)
+        self._require_within("kept", 1, 2)
         self.of_unit()
 
 
@@ -51,8 +53,9 @@ class Uncoordinated(RegionCheckpoints):
 
     Units whose output depends on their input alone wait for nothing: they are protected as by
     `Checkpointed()`. Survives any number of simultaneous failures, the driver's included, as long
-    as the store does. If a checkpoint of units that recover together is damaged and needed, the
-    query ends and says so.
+    as the store does. A damaged checkpoint of units that recover together is passed over, and
+    reported: all go back to an earlier line. If there is none the query ends and says so; with
+    `kept=2` there is one.
 
     Attributes:
         interval: Period of checkpoints, as `tumbling` takes it: about how long results wait.
@@ -61,6 +64,8 @@ class Uncoordinated(RegionCheckpoints):
         workers: Files per checkpoint, written and read side by side, 1 to 32.
         rolls_back: Who goes back after a failure, of those that recover together: `affected`, whose
             state depends on what was lost, or `all`, as in the paper.
+        kept: How many lines units that recover together can go back to, 1 or 2. With 2 a damaged
+            checkpoint costs a line and no result, and results wait for one line more.
         trigger: `interval`, or `after_windows`: a checkpoint that is due waits until windows have
             closed, when there is less to write, but for another interval at most.
     """
@@ -83,7 +88,10 @@ class Uncoordinated(RegionCheckpoints):
         plan = _jittered(self, self.interval, self.jitter, self.workers)
         plan = replace(plan, waits_for_windows=self.trigger == _AFTER_WINDOWS)
         return UnitProtection(
-            checkpoints=plan, cuts=Cuts.UNCOORDINATED, all_go_back=self.rolls_back == "all"
+            checkpoints=plan,
+            cuts=Cuts.UNCOORDINATED,
+            all_go_back=self.rolls_back == "all",
+            lines_kept=self.kept,
         )
 
 
@@ -97,7 +105,7 @@ class Coordinated(RegionCheckpoints):
     Attributes:
         interval: From the beginning of one round to that of the next, as `tumbling` takes it.
         store: As for `Checkpointed`, like `workers`.
-        rolls_back: As for `Uncoordinated`.
+        rolls_back: As for `Uncoordinated`, like `kept`.
         aligned: Whether an instance takes nothing behind the round's marker on one input before it
             has come on all. Else it cuts as soon as it hears of the round.
     """
@@ -113,6 +121,7 @@ class Coordinated(RegionCheckpoints):
             checkpoints=plan,
             cuts=Cuts.ALIGNED if self.aligned else Cuts.UNALIGNED,
             all_go_back=self.rolls_back == "all",
+            lines_kept=self.kept,
         )
 
 
@@ -124,7 +133,8 @@ class CommunicationInduced(RegionCheckpoints):
     nothing forced, elsewhere.
 
     Attributes:
-        interval: As for `Uncoordinated`, like `store`, `jitter`, `workers` and `rolls_back`.
+        interval: As for `Uncoordinated`, like `store`, `jitter`, `workers`, `rolls_back` and
+            `kept`.
         algorithm: `hmnr`, `lazy-fi` with clocks that rise less often, or `bcs`, which forces more.
         scope: `component`: of those on a circle together; `all`: of all that recover together.
     """
@@ -153,6 +163,7 @@ class CommunicationInduced(RegionCheckpoints):
             cuts=Cuts(self.algorithm),
             is_scope_whole=is_whole,
             all_go_back=self.rolls_back == "all",
+            lines_kept=self.kept,
         )
 
 

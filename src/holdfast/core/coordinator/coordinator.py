@@ -62,6 +62,7 @@ from holdfast.core.coordinator.events import (
     NodeFinished,
     NodeHalted,
     NodePromoted,
+    PointDamaged,
     ReportFailure,
     RestartPointReceived,
     RoundFailed,
@@ -85,7 +86,7 @@ from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife, Poi
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.coordinator.machines import Machines, Place
 from holdfast.core.coordinator.recovery_times import Recovery
-from holdfast.core.coordinator.regions import Regions
+from holdfast.core.coordinator.regions import OfMember, Regions
 from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.coordinator.turns import Turns
 from holdfast.core.haunit.plan import Assignment, NodePlan
@@ -472,9 +473,7 @@ class Coordinator:
         effects += self._regions.heard(alive.node)
         return [*effects, *self._introductions.lacking(instance, replica, alive)]
 
-    def _on_member_said(
-        self, word: NodeHalted | RoundWanted | RoundFailed, now_ms: int
-    ) -> list[Effect]:
+    def _on_member_said(self, word: OfMember, now_ms: int) -> list[Effect]:
         found = self._primary(word.node, word.incarnation, now_ms)
         return [] if found is None else self._regions.said(word, now_ms)
 
@@ -585,6 +584,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     ZombieHeard: Coordinator._on_zombie_heard,
     NodePromoted: Coordinator._on_node_promoted,
     NodeHalted: Coordinator._on_member_said,
+    PointDamaged: Coordinator._on_member_said,
     RoundWanted: Coordinator._on_member_said,
     RoundFailed: Coordinator._on_member_said,
     HandoverWanted: lambda self, wanted, ms: self._hand_over(

@@ -106,6 +106,23 @@ class NodeFailed(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class PointDamaged(Stimulus):
+    """A node that recovers with others cannot read the checkpoint of its restart point; it ends.
+
+    Attributes:
+        node: Which.
+        incarnation: As which it was to begin.
+        sequence: Of the point.
+        reason: What is wrong.
+    """
+
+    node: NodeId
+    incarnation: Incarnation
+    sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ZombieHeard(Stimulus):
     """An incarnation that was taken for dead has spoken: it was only slow."""
 

@@ -110,7 +110,7 @@ class Region:
         self.plan: RecoveryPlan | None = None
         self.account = LineAccount.of(region.members)
         self._planned_over: dict[NodeId, tuple[Place, ...]] = {}
-        self._damaged: dict[tuple[NodeId, PointId], None] = {}
+        self._damaged: dict[tuple[NodeId, PointId], str] = {}
         self.oldest: Mapping[NodeId, Place] = {n: self._begins_at(n) for n in region.members}
         self._moves_to: Mapping[NodeId, Place] | None = None  # the line that is being written
 
@@ -120,12 +120,17 @@ class Region:
         """A member is gone."""
         return [*self.rollback.lost(node), *self.rounds.pause()]
 
-    def damaged(self, node: NodeId, sequence: int) -> list[Effect]:
+    def damaged(self, node: NodeId, sequence: int, reason: str = "") -> list[Effect]:
         """A member that comes up, or goes back, cannot read the checkpoint of its point."""
         for noted in self._registry.points(node):
             if noted.point.sequence == sequence:
-                self._damaged[node, noted.point_id] = None
+                self._damaged[node, noted.point_id] = reason
         return self.lost(node)
+
+    @property
+    def damage(self) -> list[str]:
+        """What is known of checkpoints that cannot be read, for people."""
+        return [f"{node}: {reason}" for (node, _), reason in self._damaged.items() if reason]
 
     def halted(self, node: NodeId, attempt: int, place: Place) -> None:
         """A survivor says where it stands."""

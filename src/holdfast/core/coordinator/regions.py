@@ -11,6 +11,9 @@ coordinator, which keeps the lives of nodes:
 - Words can be lost: to halt is said again with every keep-alive, to go on or back in answer to
   whoever says that it has halted, where the line is with every keep-alive.
 
+- A member that cannot read the checkpoint of its point says so and ends. The next plan is made
+  without that checkpoint. If no line is left the query fails.
+
 Who missed that it may go on, and is halted for another member, still has in its queues what it was
 to drop: that is said again with the next plan (`resumed`), until its answer shows that it knows.
 """
@@ -25,6 +28,7 @@ from holdfast.core.coordinator.checkpoint_rounds import AbortRound, BeginRound, 
 from holdfast.core.coordinator.events import (
     FailQuery,
     NodeHalted,
+    PointDamaged,
     RoundFailed,
     RoundWanted,
     TellGoOn,
@@ -53,6 +57,8 @@ if TYPE_CHECKING:
 
 Assign = Callable[["Instance", int], list["Effect"]]
 """Lets a replica that has come up work, at a time; its incarnation is durable."""
+OfMember = NodeHalted | PointDamaged | RoundWanted | RoundFailed
+"""What only nodes that recover with others say."""
 
 
 @dataclass(slots=True)
@@ -111,7 +117,8 @@ class Regions:
             channels,
             self._members_told(members),
             _interval_ms(members),
-            is_whole=members[0].all_go_back,
+            _lines_kept(members),
+            members[0].all_go_back,
         )
         region = Region(of_region, self._decisions.registry, epoch)
         self._members |= {name: _Member(region) for name in names}
@@ -163,9 +170,23 @@ class Regions:
         """A process is there for a member that was lost, and waits for its assignment."""
         return self._advance(self._members[node].region)
 
-    def said(self, word: NodeHalted | RoundWanted | RoundFailed, now_ms: int) -> list[Effect]:
+    def damaged(self, word: PointDamaged) -> list[Effect]:
+        """A member cannot read the checkpoint that it was to begin from: no plan has it again.
+
+        It ends, too. Should the word be lost its replacement finds the same.
+        """
+        member = self._members.get(word.node)
+        if member is None:
+            return []
+        self._members[word.node] = _Member(member.region)
+        halts = member.region.damaged(word.node, word.sequence, word.reason)
+        return [*self._words(halts), *self._advance(member.region)]
+
+    def said(self, word: OfMember, now_ms: int) -> list[Effect]:
         """What a member at work has said."""
         match word:
+            case PointDamaged():
+                return self.damaged(word)
             case NodeHalted():
                 return self.halted(word)
             case RoundWanted():
@@ -223,7 +244,7 @@ class Regions:
         try:
             going_back = region.going_back()
         except NoLine as error:
-            return [FailQuery(str(error))]
+            return [FailQuery("; ".join([str(error), *region.damage]))]
         if going_back:
             return [word for node in going_back for word in self._roll_back(node, region)]
         primaries = {node: self._instances[node].primary for node in region.rollback.lost_nodes}
@@ -352,6 +373,12 @@ class Regions:
         if task is None or oldest.sequence == BEGINNING:
             return []
         return [TellLineMoved(node, task, oldest.sequence)]
+
+
+def _lines_kept(members: list[NodePlan]) -> int:
+    """How many lines recovery may go back to; all members of a region say the same."""
+    checkpoints = members[0].checkpoints
+    return 1 if checkpoints is None else checkpoints.kept
 
 
 def _interval_ms(members: list[NodePlan]) -> int:

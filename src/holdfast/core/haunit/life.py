@@ -63,6 +63,7 @@ from holdfast.core.haunit.passes import PassesLost
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
+    LineDamaged,
     Restoration,
     RestoredState,
     StoreAway,
@@ -77,6 +78,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 
 RECOVERABLE: Final = (
     InvariantViolation,
+    LineDamaged,
     MemoryError,
     PassesLost,
     RolledBack,

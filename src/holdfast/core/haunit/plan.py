@@ -173,7 +173,7 @@ class CheckpointPlan:
     Attributes:
         interval_ms: Period of checkpoints.
         kept: How many restart points a replacement may start from; at least 2, as any may be
-            damaged.
+            damaged. Of a node that recovers with others, how many lines; there 1 is allowed.
         workers: Files per checkpoint, written and read side by side.
         asks_first: Whether the node has to be admitted before it writes one.
         jitter_ms: By up to so much longer the period is, each time otherwise.
@@ -289,6 +289,7 @@ class UnitProtection:
             only those on a cycle with it.
         all_go_back: Whether all of these go back after a failure, survivors too, and not only those
             whose state depends on what was lost.
+        lines_kept: How many lines their recovery may go back to, 1 or 2.
     """
 
     is_protected: bool = True
@@ -302,6 +303,7 @@ class UnitProtection:
     cuts: Cuts | None = None
     is_scope_whole: bool = False
     all_go_back: bool = False
+    lines_kept: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ Theory of operation, of checkpoints [SGuard §4.4]. The assignment names the res
 node can start from, newest first. The newest is loaded; should any part of it be missing or
 damaged, the fact is reported and the next older one is loaded. The last may be the very beginning,
 which needs nothing. When none is left the query fails: state that nobody can vouch for is never
-used.
+used. A node that recovers with others loads only what their plan names. If that is damaged the
+coordinator is told, and makes another plan.
 
 Invariants: the newest restart point is tried first, and none twice; all files that a candidate
 refers to are known to be in the store, so that they are deleted when nothing needs them.
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 class CheckpointsLost(RuntimeError):
     """No checkpoint of the node can be read."""
+
+
+class LineDamaged(RuntimeError):
+    """A checkpoint that goes together with others' cannot be read; the next one begins earlier."""
 
 
 class StoreAway(RuntimeError):
@@ -150,6 +155,14 @@ class ReportDamage(Effect):
     """A checkpoint cannot be used; an older one is tried."""
 
     checkpoint: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPointDamaged(Effect):
+    """No member of the region may go back to this point of the node any more."""
+
+    sequence: int
     reason: str
 
 
@@ -278,14 +291,19 @@ class CheckpointRestoration:
 class LineRestoration(CheckpointRestoration):
     """Loads the checkpoint that the plan of a region names, and no other: others go with that one.
 
+    If it is damaged that is said, and this incarnation ends: the next plan does without it.
     Volatile: all fields.
     """
 
     def _fall_back(self, reason: str) -> list[Effect]:
-        ref = self._candidates[0].checkpoint
-        if ref is None:
+        chosen = self._candidates[0]
+        if chosen.checkpoint is None:
             return []
-        return [ReportDamage(ref.checkpoint, reason), Fail(CheckpointsLost(_none_left([reason])))]
+        return [
+            ReportDamage(chosen.checkpoint.checkpoint, reason),
+            ReportPointDamaged(chosen.sequence, reason),
+            Fail(LineDamaged(reason)),
+        ]
 
 
 def _none_left(reasons: list[str]) -> str:

@@ -49,6 +49,7 @@ CoordinatorStimulus = (
     | c.NodeHalted
     | c.RoundWanted
     | c.RoundFailed
+    | c.PointDamaged
     | c.NodeFailed
 )
 NodeReport = (

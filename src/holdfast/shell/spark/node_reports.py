@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.haunit import told
     from holdfast.core.haunit.life import NodeLife
+    from holdfast.core.haunit.restoration import ReportPointDamaged
     from holdfast.core.haunit.standby_replica import StandbyReplica
     from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.meter import Meter
@@ -289,6 +290,10 @@ class NodeReports:
     def round_failed(self, effect: events.ReportRoundFailed) -> None:
         """Its checkpoint for a round came to nothing."""
         self.tell(c.RoundFailed, effect.round)
+
+    def point_damaged(self, effect: ReportPointDamaged) -> None:
+        """The checkpoint that it was to begin from cannot be read."""
+        self.tell(c.PointDamaged, effect.sequence, effect.reason[:_REASON_MAX])
 
     def finished(self, _: events.ReportFinished) -> None:
         """Whoever hears of the end knows all that was done."""

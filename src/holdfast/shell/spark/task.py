@@ -27,7 +27,7 @@ from holdfast.core.haunit import life_events as life
 from holdfast.core.haunit.extent_restoration import ReadExtent
 from holdfast.core.haunit.life import RECOVERABLE, NodeLife
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.restoration import LoadCheckpoint, ReportDamage
+from holdfast.core.haunit.restoration import LoadCheckpoint, ReportDamage, ReportPointDamaged
 from holdfast.core.machine import Effect, SetTimer, Stimulus
 from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
@@ -295,6 +295,7 @@ class NodeTask:
             LoadCheckpoint: self._checkpoints.load,
             ReadExtent: sinks.read_extent,
             ReportDamage: self._checkpoints.report_damage,
+            ReportPointDamaged: reports.point_damaged,
             SetTimer: self._timers.set,
             events.SendBatch: channels.send_down,
             events.SendBoundary: channels.send_down,

@@ -78,11 +78,13 @@ class DurablePoints:
                             known[:] = [n for n in known if n.point_id <= life.goes_back_to]
                             yield life.node, self._newest(life.node)
 
+    def since_line(self, node: NodeId) -> list[RestartPoint]:
+        """All points that recovery may have a node go back to, oldest first."""
+        points = [noted.point for noted in self._since.get(node, [])]
+        return points if node in self._has_line else [RestartPoint(), *points]
+
     def _newest(self, node: NodeId) -> RestartPoint:
-        points = [noted.point for noted in self._since[node]]
-        if node not in self._has_line:
-            points.insert(0, RestartPoint())
-        *older, newest = points
+        *older, newest = self.since_line(node)
         return replace(newest, older=tuple(reversed(older)))
 
 
@@ -133,6 +135,9 @@ class Checker:
 
     def performing(self, process: Process, effect: Effect) -> None:
         """A process is about to perform an effect."""
+
+    def failed(self, reason: str) -> None:
+        """The query has failed, and its user has mended nothing yet."""
 
     def end(self, result: RunResult) -> None:
         """The query has finished."""

@@ -8,6 +8,8 @@ I-GATE  what a recovery could still change is in no sink: a log holds nothing fr
         has not come yet.
 I-ALIGN in an aligned round what a node had processed at its cut is what its sender had sent at its
         own, feedback streams left out: nothing is in flight. [CheckMate §III-A]
+I-SPARE where two lines are kept, the oldest shares no checkpoint with the newest.
+I-REST  no query ends for damage as long as checkpoints that can be read make a line.
 
 Lives of the driver overlap: a node of an earlier one says again where it halted, also when its
 successor works. Only the incarnation that the journal gave last says where a survivor stands.
@@ -22,9 +24,19 @@ from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, Rec
 from holdfast.core.haunit.events import ReportHalted, WriteSink
 from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import GoOnTold
-from holdfast.core.model.ids import BEGINNING_US, NodeId, PointId
+from holdfast.core.model.ids import BEGINNING_US, NodeId, PointId, StreamId
+from holdfast.core.model.tuples import with_time
+from holdfast.core.recovery.checkpoint_graph import Channel, CheckpointGraph, place_of
+from holdfast.core.recovery.recovery_line import NoLine, recovery_line
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.sim.checkers.base import Checker, Entries, Violation, incarnations_in
+from holdfast.sim.checkers.base import (
+    Checker,
+    DurablePoints,
+    Entries,
+    Violation,
+    incarnations_in,
+)
+from holdfast.sim.store import Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +70,8 @@ class Lines(Checker):
         self._halted: dict[NodeId, tuple[int, RestartPoint]] = {}  # of these: attempt, place
         self._aligned: frozenset[NodeId] = frozenset()
         self._of_round: dict[tuple[NodeId, int], RestartPoint] = {}
+        self._durable = DurablePoints()
+        self._spare: dict[str, None] = {}  # regions of which two lines are kept
         self._world: World | None = None
 
     def begin(self, world: World) -> None:
@@ -68,6 +82,8 @@ class Lines(Checker):
         for plan in world.plans.values():
             if plan.region:
                 self._regions[plan.node] = plan.region
+                if plan.checkpoints is not None and plan.checkpoints.kept > 1:
+                    self._spare[plan.region] = None
             for spec in plan.inputs:
                 if spec.is_from_region and spec.producer is not None:
                     self._channels.append((spec.stream, spec.producer, plan.node))
@@ -116,22 +132,26 @@ class Lines(Checker):
             self._world.count("let out by the line")
 
     def journalled(self, entries: Entries) -> None:
-        """I-LINE and I-ALIGN."""
+        """I-LINE, I-ALIGN and I-SPARE."""
         for entry in entries:
             self._learn(entry)
             if isinstance(entry, PointNoted) and entry.node in self._aligned and entry.point.round:
                 self._check_round(entry.node, entry.point)
             if isinstance(entry, LineMoved):
                 self._require_together(self._line)
+                self._require_spare(entry)
             elif isinstance(entry, RecoveryDecision):
                 self._check_decision(entry)
 
     def recovered(self, entries: Entries) -> None:
         """A new life of the driver: its journal may have what its predecessor never heard of."""
+        self._durable = DurablePoints()
         for entry in entries:
             self._learn(entry)
 
     def _learn(self, entry: JournalEntry) -> None:
+        for _ in self._durable.take((entry,)):
+            pass
         match entry:
             case PointNoted() if entry.node in self._regions:
                 self._points[entry.node, entry.point_id] = entry.point
@@ -142,6 +162,62 @@ class Lines(Checker):
                     if node in self._regions and incarnation > self._incarnations.get(node, 0):
                         self._incarnations[node] = incarnation
                         self._halted.pop(node, None)
+
+    def failed(self, reason: str) -> None:
+        """I-REST."""
+        named = [node for node in self._regions if reason.startswith((f"{node}:", f"{node} "))]
+        if not named or "no checkpoint" not in reason:
+            return
+        region = self._regions[named[0]]
+        readable = {
+            node: [point for point in points if self._can_be_read(node, point)]
+            for node, points in self._points_of(region).items()
+        }
+        if self._newest_line(region, readable) is not None:
+            raise Violation("I-REST", f"the query ends, though a line can be read: {reason}")
+
+    def _require_spare(self, moved: LineMoved) -> None:
+        """I-SPARE."""
+        for region in {self._regions[node]: None for node in moved.line}:
+            newest = self._newest_line(region, self._points_of(region))
+            if region not in self._spare or newest is None:
+                continue
+            for node, sequence in newest.items():
+                oldest = self._line.get(node, _BEGINNING).sequence
+                if oldest == sequence and oldest != _BEGINNING.sequence:
+                    raise Violation("I-SPARE", f"{node} has its point {oldest} on both lines")
+
+    def _points_of(self, region: str) -> dict[NodeId, list[RestartPoint]]:
+        members = [node for node, own in self._regions.items() if own == region]
+        return {node: self._durable.since_line(node) for node in members}
+
+    def _newest_line(
+        self, region: str, points: Mapping[NodeId, list[RestartPoint]]
+    ) -> dict[NodeId, int] | None:
+        """Per node the sequence of its point on the newest line of these; None: there is none."""
+        channels = tuple(
+            Channel(StreamId(stream), sender, receiver, is_feedback=stream in self._feedback)
+            for stream, sender, receiver in self._channels
+            if self._regions[receiver] == region
+        )
+        places = {node: tuple(map(place_of, own)) for node, own in points.items()}
+        try:
+            line = recovery_line(CheckpointGraph(places, channels))
+        except NoLine:
+            return None
+        return {node: place.sequence for node, place in line.items()}
+
+    def _can_be_read(self, node: NodeId, point: RestartPoint) -> bool:
+        if point.checkpoint is None or self._world is None:
+            return True
+        plan = self._world.plans[node]
+        schemas = {s: with_time(o.schema) for o in plan.outputs for s in o.streams}
+        bytes_max = plan.limits.state_bytes
+        try:
+            load_checkpoint(self._world.store, node, point.checkpoint, schemas, bytes_max)
+        except Unreadable:
+            return False
+        return True
 
     def _check_round(self, node: NodeId, point: RestartPoint) -> None:
         """I-ALIGN, between a point of a round and those of its neighbours that there are."""

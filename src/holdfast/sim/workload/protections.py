@@ -41,6 +41,8 @@ GO_ON: Final = (REPLICATED, UNDO, REPLICAS)
 UNCOORDINATED: Final = "uncoordinated"
 _AFTER_WINDOWS_PERCENT: Final = 30
 """Of runs, in which uncoordinated checkpoints wait until windows have closed."""
+_TWO_LINES_PERCENT: Final = 40
+"""Of runs can go back to two lines, so that a damaged checkpoint is passed over."""
 ALIGNED: Final = "coordinated, aligned"
 UNALIGNED: Final = "coordinated, unaligned"
 HMNR: Final = "communication-induced, hmnr"
@@ -203,6 +205,7 @@ def random_protection(
             cuts=CUTS.get(chosen),
             is_scope_whole=True,
             all_go_back=all_go_back,
+            lines_kept=2 if Draw(f"{name}/lines").percent(_TWO_LINES_PERCENT) else 1,
         )
 
     return limits, of_unit

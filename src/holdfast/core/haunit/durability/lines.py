@@ -19,6 +19,9 @@ its operators have no state: the line can pass only what has a point. Three thin
 
 Where it stands is said again until it is told what to do; words can be lost.
 
+With two lines kept a node cuts though nothing has changed, until the oldest line stands at what it
+is now. Else a node without input would have one point of that, and no two lines could share none.
+
 After a recovery survivors cut when they go on, and all begin with short periods
 (recovery/first_periods.py).
 """
@@ -88,6 +91,9 @@ class Lines(Checkpointed):
         self._went_on = 0  # the last attempt that it went on after
         self._learned: dict[NodeId, PeerIncarnationLearned] = {}  # while it is halted
         self._cuts = 0
+        self._alike_pass = unit.passes  # the last cut was behind it
+        self._alike_since = begins.point.sequence  # the first point that was
+        self._alike = 1  # points that were
         self._periods = FirstPeriods(self._checkpoints.interval_ms)
         if begins.incarnation > 1:
             self._periods.recovered()
@@ -113,7 +119,18 @@ class Lines(Checkpointed):
         return effects
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
-        return self._cut_if_due(now_ms)
+        has_changed, kept = self.unit.passes != self._alike_pass, self._checkpoints.kept
+        if kept == 1 or has_changed or self._alike < kept:
+            return self._cut_if_due(now_ms)
+        return []
+
+    def may_note(self) -> bool:
+        """See `Durability`, and the module for two lines."""
+        is_alike = self.unit.passes == self._alike_pass
+        is_behind = self.points.retained[-1].sequence < self._alike_since
+        if self._checkpoints.kept > 1 and is_alike and is_behind:
+            self.note_again()
+        return super().may_note()
 
     def _cut_if_due(self, now_ms: int) -> list[Effect]:
         if self._halted is None and self.may_note() and not self._chkpt_mngr.is_writing:
@@ -123,6 +140,10 @@ class Lines(Checkpointed):
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut as a point that will be noted, with all that a line has to know."""
         point = self._completed(super().cut(is_state_kept=is_state_kept))
+        if self.unit.passes != self._alike_pass:
+            self._alike_pass, self._alike_since = self.unit.passes, point.sequence
+            self._alike = 0
+        self._alike += 1
         self._gate.cut(point.sequence)
         return point
 

@@ -348,13 +348,10 @@ class Strikes:
     def _strike_store(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
         self.ailments.take_store_away(until_us)
 
-    def _strike_lost_object(self, fault: Fault, target: Process | None, *_: object) -> bool:
-        node = None if target is None else target.node
-        return self._kill_owner(fault, self._world.store.lose(self._pick, node))
-
-    def _strike_rot(self, fault: Fault, target: Process | None, *_: object) -> bool:
-        node = None if target is None else target.node
-        return self._kill_owner(fault, self._world.store.flip(self._pick, node))
+    def _strike_object(self, fault: Fault, target: Process | None, *_: object) -> bool:
+        node, store = None if target is None else target.node, self._world.store
+        damage = store.lose if fault.kind == "lost-object" else store.flip
+        return self._kill_owner(fault, damage(self._pick, node))
 
     def _kill_owner(self, fault: Fault, node: NodeId | None) -> bool:
         """Often the node dies too: damage that nobody reads does no harm."""
@@ -402,8 +399,8 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     FOOTPRINT_ROT: Strikes._strike_footprints,
     LINE_ROT: Strikes._strike_line,
     "store-outage": Strikes._strike_store,
-    "lost-object": Strikes._strike_lost_object,
-    "store-rot": Strikes._strike_rot,
+    "lost-object": Strikes._strike_object,
+    "store-rot": Strikes._strike_object,
     "silence": Strikes._strike_silence,
     "no-boundaries": Strikes._strike_silence,
 }

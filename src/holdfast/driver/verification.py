@@ -23,7 +23,7 @@ from holdfast.driver.readable_sinks import ReadableSink
 from holdfast.errors import OptionError
 from holdfast.planning.units import lineage
 from holdfast.shell.kafka import positions
-from holdfast.shell.spark.small_logs import load_now
+from holdfast.shell.spark.small_logs import gaps_now, load_now
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.beginnings import first_kept
 from holdfast.shell.storage.logs import open_kept
@@ -151,12 +151,14 @@ class _Stored:
         promised_us: Nothing older than this comes to it any more; `END_US`: nothing at all.
         streams: How many it has, if it is a log; otherwise 0.
         begins: Of each of them that lacks its oldest tuples, the first id that it has.
+        path: Where its log lies, if it is one.
     """
 
     rows: DataFrame
     promised_us: int
     streams: int
     begins: Mapping[int, int] = field(default_factory=dict)
+    path: str = ""
 
     def has_order_of(self, twin: DataFrame) -> bool:
         """Whether the order of its rows is known: that of several instances is for them to say."""
@@ -185,7 +187,7 @@ def _sameness(twin: DataFrame, columns: list[str], stored: _Stored) -> dict[str,
     if of_both["differing"]:
         return None
     is_ordered = stored.has_order_of(twin)
-    gaps = 0 if is_ordered or not stored.streams else _gaps(stored.rows, stored.begins)
+    gaps = 0 if is_ordered or not stored.streams else _gaps(stored, stored.rows)
     count = of_both["expected"] or 0
     return {
         "expected": count,
@@ -211,7 +213,7 @@ def _differences(twin: DataFrame, columns: list[str], stored: _Stored) -> dict[s
     doubled = actual.exceptAll(expected).persist()
     sample = [f"lost {row}" for row in lost.take(3)]
     sample += [f"not expected {row}" for row in doubled.take(2)]
-    gaps = _gaps(kept, stored.begins) if stored.streams else 0
+    gaps = _gaps(stored, kept) if stored.streams else 0
     misplaced: int | None = None
     is_whole = not (missing.count() or doubled.count() or gaps)
     if is_whole and stored.has_order_of(twin):
@@ -248,7 +250,7 @@ def _of_part(
             of_sink = replace(of_sink, rows=stored.rows.where(due))
     found = _differences(twin, columns, of_sink)
     if stored.streams:
-        found["gaps"] = _gaps(stored.rows, stored.begins)
+        found["gaps"] = _gaps(stored, stored.rows)
     elif not part.is_input_whole:
         found["doubled"] = 0
     if not part.is_sink_whole:
@@ -269,7 +271,7 @@ def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> _Stor
     begins = {stream: first for stream, first in firsts.items() if first}
     rows = load_now(spark, path, metadata="true")
     promised_us = min(map(_promised_us, streams.values()), default=END_US)
-    return _Stored(rows, promised_us, len(streams), begins)
+    return _Stored(rows, promised_us, len(streams), begins, path)
 
 
 def _promised_us(stream: str) -> int:
@@ -285,14 +287,17 @@ def _place_in_order() -> Any:
     return (F.row_number().over(SqlWindow.orderBy(*ORDER)) - 1).cast("bigint")
 
 
-def _gaps(stored: DataFrame, begins: Mapping[int, int]) -> int:
-    """Ids missing from, or repeated in, the streams of a sink."""
+def _gaps(stored: _Stored, rows: DataFrame) -> int:
+    """Ids missing from, or repeated in, the streams of a sink, which has these rows."""
+    counted = gaps_now(stored.path)
+    if counted is not None:
+        return counted
     order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
     before = F.lit(-1)
-    for stream, first in begins.items():
+    for stream, first in stored.begins.items():
         before = F.when(F.col("_partition") == stream, first - 1).otherwise(before)
     previous = F.coalesce(F.lag("_tuple_id").over(order), before)
-    steps = stored.select((F.col("_tuple_id") - previous).alias("step"))
+    steps = rows.select((F.col("_tuple_id") - previous).alias("step"))
     return int(steps.where("step <> 1").count())
 
 

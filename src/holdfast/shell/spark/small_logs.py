@@ -51,6 +51,22 @@ def load_now(spark: SparkSession, path: str, **options: str) -> DataFrame:
         return spark.createDataFrame(rows.cast(wanted).combine_chunks(), schema)
 
 
+def gaps_now(path: str) -> int | None:
+    """Ids missing from, or repeated in, the streams of a sink's log; None: it is not small."""
+    if not _is_small(path):
+        return None
+    gaps = 0
+    for name in store_at(path).children():
+        if name.isdigit():
+            reader = open_kept(os.path.join(path, name))
+            next_id = reader.next_id
+            for logged in (one for batches in iter(reader.poll, []) for one in batches):
+                gaps += logged.first_id != next_id
+                next_id = logged.first_id + logged.count
+            reader.close()
+    return gaps
+
+
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Within the block the session has these settings."""

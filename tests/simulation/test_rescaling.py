@@ -25,6 +25,12 @@ def test_a_union_of_sources_that_holds_some_sends_it_again(seed: int) -> None:
     assert outcome.is_divided, outcome.violation
 
 
+def test_a_node_without_state_is_at_the_cut_when_its_sink_has_what_it_put_out() -> None:
+    """1. A sink is in an object store, and its last part is not stored. 2. The node is stopped."""
+    outcomes = [simulate_rescaling(seed) for seed in (16, 17)]
+    assert [each.violation for each in outcomes if each.invariant or not each.is_divided] == []
+
+
 def test_seeds_are_divided_and_end_with_the_same_results() -> None:
     outcomes = [simulate_rescaling(seed) for seed in range(20, 30)]
     assert not [outcome for outcome in outcomes if outcome.invariant is not None]

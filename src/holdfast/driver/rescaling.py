@@ -155,7 +155,7 @@ class Rescaling:
                 stored = {n.node: cluster.registry.newest(n.node) for n in self.former.nodes}
                 reports = dict(cluster.history.reports)
                 stands = {node: _stand(report) for node, report in reports.items()}
-                found = self.division.points(stands, stored, self._home().are_written)
+                found = self.division.points(stands, stored, self._home())
                 if not isinstance(found, str):
                     return found
                 reason = found
@@ -169,12 +169,16 @@ class Rescaling:
         """The journal's new entries; the checkpoints that they lead to are written."""
         entries = read_entries(os.path.join(self.location, JOURNAL_FOLDER))
         newest = CheckpointRegistry.of(entries).incarnations()
-        for place in self.wanted.sink_paths.values():
+        for place in self._sink_paths().values():
             _sync(place)
         return self.division.divide(points, newest, self._home())
 
     def _home(self) -> _Home:
-        return _Home(self.location, self.wanted.sink_paths, self.store)
+        return _Home(self.location, self._sink_paths(), self.store)
+
+    def _sink_paths(self) -> Mapping[StreamId, str]:
+        """Those of instances that will be no more, too."""
+        return {**self.former.sink_paths, **self.wanted.sink_paths}
 
     # -- deciding -----------------------------------------------------------------------------
 
@@ -274,6 +278,10 @@ class _Home:
             return reader.next_id
         finally:
             reader.close()
+
+    def sink_holds(self, stream: str, before: int) -> bool:
+        """By its log, if it has one here: files are synced once the node has been stopped."""
+        return stream not in self.sink_paths or self.sink_next_id(stream) >= before
 
     def announce(self, lives: tuple[NewLife, ...]) -> None:
         """Have the journal know the incarnations that footprints are written by.

@@ -19,7 +19,7 @@ Pure: checkpoints and logs are read and written by a `Home`, that of the driver 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -91,6 +91,9 @@ class Home(Protocol):
     def sink_next_id(self, stream: str) -> int:
         """Where the log of a sink ends."""
 
+    def sink_holds(self, stream: str, before: int) -> bool:
+        """Whether a sink holds all tuples before an id, or will once its node has been stopped."""
+
     def announce(self, lives: tuple[NewLife, ...]) -> None:
         """Footprints are about to be written by these incarnations."""
 
@@ -160,19 +163,21 @@ class Division:
         self,
         stands: Mapping[NodeId, Stand],
         stored: Mapping[NodeId, RestartPoint | None],
-        are_written: Callable[[NodePlan, RestartPoint], bool],
+        home: Home,
     ) -> dict[NodeId, RestartPoint] | str:
         """Where each node is at the cut, without anything to fall back on; or what is on its way.
 
-        A node without state is where it says: nobody needs what it put out before. Only when its
-        receivers hold some of that, or it holds some itself, does it go on from its stored point.
+        A node without state is where it says: nobody needs what it put out before, once its sinks
+        hold that. 1. A sink is in an object store, and a part of it is not stored. 2. The node is
+        stopped, and the part is dropped. 3. Nobody would put it out again. Only when its receivers
+        hold some of what it put out, or it holds some itself, does it go on from its stored point.
 
         Args:
             stands: Of every node.
             stored: The newest restart points in the journal.
-            are_written: As `Home.are_written`.
+            home: Where footprints and sinks are.
         """
-        return _Cut(self, stands, stored, are_written).points()
+        return _Cut(self, stands, stored, home).points()
 
     # -- dividing -----------------------------------------------------------------------------
 
@@ -306,7 +311,7 @@ class _Cut:
     division: Division
     stands: Mapping[NodeId, Stand]
     stored: Mapping[NodeId, RestartPoint | None]
-    are_written: Callable[[NodePlan, RestartPoint], bool]
+    home: Home
 
     def points(self) -> dict[NodeId, RestartPoint] | str:
         """See `Division.points`."""
@@ -329,7 +334,7 @@ class _Cut:
             return again
         for node in again:
             found[node] = replace(self.stored[node] or RestartPoint(), older=())
-        return found
+        return self._lacking_in_sinks(again) or found
 
     def _of_position(self, plan: NodePlan) -> RestartPoint | str:
         stand = self.stands[plan.node]
@@ -358,7 +363,7 @@ class _Cut:
             return f"instances of {plan.unit} have not stored the same boundary"
         if point.boundary_us == END_US:
             return f"the input of {plan.node} has ended"
-        if plan.footprints is not None and not self.are_written(plan, point):
+        if plan.footprints is not None and not self.home.are_written(plan, point):
             return f"{plan.node} has windows that are not written as they are now"
         return replace(point, older=())
 
@@ -387,6 +392,17 @@ class _Cut:
                 if is_again and not (has_state(plan) and self.division.merges(plan.unit)):
                     return f"{name} cannot tell what of {spec.stream} it has processed"
         return again
+
+    def _lacking_in_sinks(self, again: set[NodeId]) -> str | None:
+        """Which sink does not hold what a node without state goes on behind; None: all do."""
+        for plan in self.division.former:
+            if has_state(plan) or plan.node in again:
+                continue
+            for stream in (s for o in plan.outputs if o.is_sink for s in o.streams):
+                put_out = self.stands[plan.node].next_ids.get(stream, 0)
+                if not self.home.sink_holds(stream, put_out):
+                    return f"{stream} does not hold all that {plan.node} has put out"
+        return None
 
     def _holds(self, node: NodeId) -> bool:
         return self.stands[node].held_tuples > 0

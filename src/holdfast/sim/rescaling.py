@@ -108,6 +108,7 @@ class _Run:
             ),
             disk_us=draw.steep(1_000, 20_000),
             uses_codec=draw.percent(25),
+            has_part_logs=Draw(f"{seed}/rescaling/logs").percent(40),
         )
 
     def _workload(self, instances: int) -> Workload:
@@ -228,7 +229,7 @@ class _Drained:
         entries = self._world.journal.read()
         registry = CheckpointRegistry.of(entries)
         stored = {node: registry.newest(node) for node in stands}
-        return self._division.points(stands, stored, lambda plan, point: True)
+        return self._division.points(stands, stored, _Home(self._world))
 
 
 class _Home:
@@ -239,7 +240,7 @@ class _Home:
         self._world = world
 
     def stop(self) -> None:
-        """What its nodes have written to logs becomes durable."""
+        """What its nodes have written to files becomes durable; parts of objects are dropped."""
         life = self._world.life
         for process in () if life is None else life.processes.values():
             if process.is_dead or not process.is_primary:
@@ -284,6 +285,11 @@ class _Home:
         """As the log says; one that is new is empty."""
         log = self._world.sinks.get(StreamId(stream))
         return 0 if log is None else log.durable_before()
+
+    def sink_holds(self, stream: str, before: int) -> bool:
+        """A file will once it is synced; of an object what is stored."""
+        log = self._world.sinks[StreamId(stream)]
+        return isinstance(log, SimulatedLog) or log.durable_before() >= before
 
     def announce(self, lives: tuple[NewLife, ...]) -> None:
         """No unit of these worlds leaves footprints."""

@@ -7,8 +7,7 @@ import pytest
 from holdfast.core.coordinator.journal_entries import InstancesDecided, NewLife, RecoveryDecision
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.core.queues.committed_id import GoOn, next_of
-from holdfast.driver.description import claim
-from holdfast.driver.rescaling import described, instances_in, with_instances
+from holdfast.driver.description import claim, described, instances_in, with_instances
 from holdfast.errors import DataflowChangedError
 from holdfast.shell.kafka.sink import _made_up
 from holdfast.shell.spark.journal import COORDINATOR, Journal, read_entries

@@ -14,15 +14,9 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.windows import counting, tumbling
-from holdfast.driver.description import claim
+from holdfast.driver.description import claim, described, instances_in, settle, with_instances
 from holdfast.driver.query import Query
-from holdfast.driver.rescaling import (
-    Rescaling,
-    described,
-    instances_in,
-    settle,
-    with_instances,
-)
+from holdfast.driver.rescaling import Rescaling
 from holdfast.errors import RescalingError
 from holdfast.shell.storage.errors import StorageError
 

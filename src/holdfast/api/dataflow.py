@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from holdfast.api.protections import Protection
+    from holdfast.driver.changes import Changes, Wish
     from holdfast.driver.query import Query
     from holdfast.shell.sources.file_recorder import FilesSource
 
@@ -358,6 +359,7 @@ class Dataflow(Graph):
         options: dict[str, str] | None = None,
         standby: bool = False,
         retention: str | Mapping[str, str] | None = None,
+        state: Mapping[str, Wish] | None = None,
     ) -> Query:
         """Run the dataflow on Spark until its sources end or the query is stopped.
 
@@ -374,8 +376,11 @@ class Dataflow(Graph):
             retention: How much is kept of what sources gave and of metrics: a time ("1 day", the
                 default), a size ("10 GB") or "for ever"; or some of them by the names of sources
                 and sinks, and `metrics`. Results are kept for ever unless their sink is named.
+            state: Where another version of the dataflow has run, by operator or source, whether
+                what it holds is kept ("keep") or dropped ("drop"); see `changes`.
 
         Raises:
+            DataflowChangedError: The location cannot go on with this dataflow.
             QueryEndedError: In standby: the query is finished, or was stopped.
         """
         from holdfast.driver.starting import start
@@ -389,7 +394,62 @@ class Dataflow(Graph):
             options or {},
             is_standby=standby,
             retention=retention,
+            state=state,
         )
+
+    def drain(
+        self,
+        spark: SparkSession,
+        *,
+        checkpointLocation: str,
+        protection: Protection | Mapping[str, Protection] | None = None,
+        parallelism: int | dict[str, int] = 1,
+        options: dict[str, str] | None = None,
+    ) -> None:
+        """Leave a location so that a changed dataflow can go on there.
+
+        The dataflow that has run there comes up once more, works off what was recorded, and stops
+        with all nodes at one cut, of which their checkpoints are. Returns when that is so.
+
+        Args:
+            spark: The session.
+            checkpointLocation: Of a query that does not run.
+            protection: As it was started.
+            parallelism: As it was started.
+            options: Settings `spark.holdfast.*`, over those of the session.
+
+        Raises:
+            DataflowChangedError: Another dataflow has run there.
+            RescalingError: It cannot be left at a cut; it goes on as it was.
+        """
+        from holdfast.driver.starting import drain
+
+        drain(self, spark, checkpointLocation, protection, parallelism, options or {})
+
+    def changes(
+        self,
+        spark: SparkSession,
+        *,
+        checkpointLocation: str,
+        protection: Protection | Mapping[str, Protection] | None = None,
+        parallelism: int | dict[str, int] = 1,
+        options: dict[str, str] | None = None,
+        state: Mapping[str, Wish] | None = None,
+    ) -> Changes:
+        """What would happen to each step if this were started at a location; nothing is done.
+
+        Args:
+            spark: The session.
+            checkpointLocation: Where another version of the dataflow has run, or runs now.
+            protection: As of `start`.
+            parallelism: As of `start`.
+            options: As of `start`.
+            state: As of `start`.
+        """
+        from holdfast.driver.starting import changes
+
+        given = checkpointLocation, protection, parallelism, options or {}, state
+        return changes(self, spark, *given)
 
     def to_dataframe(
         self, spark: SparkSession, sink: str | None = None, *, checkpointLocation: str

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from holdfast.cli import checkout, on_call
 from holdfast.cli.advise import advise
+from holdfast.cli.change import check, drain
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.run import run
 from holdfast.cli.settings import settings
@@ -38,6 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(check)
+app.command()(drain)
 app.command()(on_call.status)
 app.command()(on_call.stop)
 app.command()(on_call.kill)

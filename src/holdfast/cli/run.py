@@ -24,6 +24,30 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.2
 
+ProtectionName = Annotated[
+    str | None,
+    typer.Option(help="Of all units; by default `protection` of the file, if it has one."),
+]
+Interval = Annotated[
+    str | None, typer.Option(help="Period of checkpoints, or of a standby's differences.")
+]
+Guarantee = Annotated[
+    str | None, typer.Option(help="precise, rollback or gap; the protection's own by default.")
+]
+Parallelism = Annotated[int, typer.Option(help="Instances of every stateful unit.")]
+Slots = Annotated[int, typer.Option(help="Task slots of a local Spark.")]
+Conf = Annotated[
+    list[str] | None, typer.Option(help="A setting, e.g. spark.holdfast.keepAliveMs=50.")
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(help="Of a changed dataflow, an operator that keeps what it holds."),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(help="Of a changed dataflow, an operator or source to let go of what it holds."),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class _Served:
@@ -41,21 +65,12 @@ def run(
     location: Annotated[
         str, typer.Option(help="The checkpointLocation: a folder or URL that all hosts see.")
     ],
-    protection: Annotated[
-        str | None,
-        typer.Option(help="Of all units; by default `protection` of the file, if it has one."),
-    ] = None,
-    interval: Annotated[
-        str | None, typer.Option(help="Period of checkpoints, or of a standby's differences.")
-    ] = None,
-    guarantee: Annotated[
-        str | None, typer.Option(help="precise, rollback or gap; the protection's own by default.")
-    ] = None,
-    parallelism: Annotated[int, typer.Option(help="Instances of every stateful unit.")] = 1,
-    slots: Annotated[int, typer.Option(help="Task slots of a local Spark.")] = 16,
-    conf: Annotated[
-        list[str] | None, typer.Option(help="A setting, e.g. spark.holdfast.keepAliveMs=50.")
-    ] = None,
+    protection: ProtectionName = None,
+    interval: Interval = None,
+    guarantee: Guarantee = None,
+    parallelism: Parallelism = 1,
+    slots: Slots = 16,
+    conf: Conf = None,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve metrics for Prometheus at this port of 127.0.0.1.")
     ] = None,
@@ -65,6 +80,8 @@ def run(
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another driver runs it; then take over.")
     ] = False,
+    keep: Keep = None,
+    drop: Drop = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only, at the end.")] = False,
 ) -> None:
     """Run the dataflow of a file until it ends, fails or is stopped.
@@ -73,19 +90,39 @@ def run(
     driver in standby takes over then.
     """
     file = _file_and_name(target)
-    start = {
-        "checkpointLocation": location,
-        "parallelism": parallelism,
-        "options": _settings(conf or []),
-        "standby": standby,
-    }
-    if chosen := _protection(protection, guarantee, interval):
-        start["protection"] = chosen
+    start = arguments(location, protection, guarantee, interval, parallelism, conf)
+    start |= {"standby": standby, "state": wishes(keep, drop)}
     console = Console(stderr=True)
     served = _Served(metrics_port, view_port)
     summary = _run(file, start, slots, served, console, is_quiet=as_json)
     if summary is not None:
         _show(summary, console, as_json=as_json)
+
+
+def arguments(
+    location: str,
+    protection: str | None,
+    guarantee: str | None,
+    interval: str | None,
+    parallelism: int,
+    conf: list[str] | None,
+) -> dict[str, Any]:
+    """What options say, as `flow.start` takes it. Raises `OptionError`."""
+    given: dict[str, Any] = {
+        "checkpointLocation": location,
+        "parallelism": parallelism,
+        "options": _settings(conf or []),
+    }
+    if chosen := _protection(protection, guarantee, interval):
+        given["protection"] = chosen
+    return given
+
+
+def wishes(keep: list[str] | None, drop: list[str] | None) -> dict[str, str]:
+    """`state` as `flow.start` takes it. Raises `OptionError`."""
+    if both := set(keep or ()) & set(drop or ()):
+        raise OptionError(f"{', '.join(sorted(both))} cannot be kept and dropped")
+    return dict.fromkeys(keep or (), "keep") | dict.fromkeys(drop or (), "drop")
 
 
 def _run(

@@ -108,35 +108,35 @@ def _says_how_much(source: Source) -> bool:
             return isinstance(source, FromFiles)
 
 
-def require_divisible(flow: Graph, ingests: list[Recorder], protections: Protections) -> None:
-    """Raise `RescalingError` for dataflows whose instances cannot change."""
+def require_cut(flow: Graph, ingests: list[Recorder], protections: Protections) -> None:
+    """Raise `RescalingError` for dataflows that cannot be left at a cut in common."""
     if not protections.keep_states:
         raise RescalingError(
-            "other numbers of instances need protection=Checkpointed(...), or "
-            "EventualCheckpoints(...)"
+            "a changed dataflow and other numbers of instances need protection=Checkpointed(...), "
+            "or EventualCheckpoints(...)"
         )
     for step in flow.steps:
         match step.operation:
             case FromKafka():
                 raise RescalingError(
                     f"source {step.name} reads Kafka, whose partitions are bound to the instances "
-                    "that have begun with them; the number of instances stays as it is"
+                    "that have begun with them; dataflow and numbers of instances stay as they are"
                 )
             case (
                 FromGenerator() | FromFrame(speed=float() | int()) | FromLog(speed=float() | int())
             ):
                 raise RescalingError(
                     f"source {step.name} cannot be stopped at a cut: it is a generator or is "
-                    "replayed at a set speed; the number of instances stays as it is"
+                    "replayed at a set speed; dataflow and numbers of instances stay as they are"
                 )
     if flow.outside_sinks:
         raise RescalingError(
             f"sink {next(iter(flow.outside_sinks))} is written outside, by each instance as it has "
-            "begun; the number of instances stays as it is"
+            "begun; dataflow and numbers of instances stay as they are"
         )
     for ingest in ingests:
         if ingest.has_ended:
             raise RescalingError(
-                f"source {ingest.name} has ended: nothing more comes that other instances could "
-                "work off"
+                f"source {ingest.name} has ended: nothing more comes that other instances, or "
+                "a changed dataflow, could work off"
             )

@@ -12,13 +12,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.steps import PartialAggregate, said
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.errors import DataflowChangedError
 from holdfast.planning.guarantees import recoveries_of
-from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, store_at
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
+from holdfast.shell.storage.errors import FileMissing
+from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
 """A step's line: its name, its unit."""
+_INSTANCES = re.compile(r"^unit (\S+): (\d+) instances$", re.MULTILINE)
 _AFTER_GAP = " (what fails together with a neighbor, or the driver, may come twice)"
 
 
@@ -48,13 +52,14 @@ def describe(flow: Graph, plan: Plan, protections: Protections) -> str:
     return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, how, ""])
 
 
-def claim(location: str, text: str, before: str | None = None) -> None:
+def claim(location: str, text: str, before: str | None = None, reasons: Sequence[str] = ()) -> None:
     """Record the dataflow at its first start; refuse another one later.
 
     Args:
         location: The checkpoint location.
         text: The dataflow.
         before: The one that has run there, if it is known already.
+        reasons: Why it cannot go on there, changed as it is.
 
     Raises:
         DataflowChangedError: The location belongs to another dataflow.
@@ -69,11 +74,13 @@ def claim(location: str, text: str, before: str | None = None) -> None:
         before.splitlines(), text.splitlines(), "before", "now", lineterm="", n=0
     )
     lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
-    moved = _moved(before, text)
-    what = "\n  ".join([*lines, *moved])
+    what = "\n  ".join([*reasons, *lines, *_moved(before, text)])
+    ways = "use a new checkpointLocation, or undo the change, " + (
+        "or see below, " if reasons else ""
+    )
     raise DataflowChangedError(
-        f"{location} holds the state of another dataflow; use a new checkpointLocation, or undo "
-        f"the change, or restore {place} from a copy if it is damaged:\n  {what}"
+        f"{location} holds the state of another dataflow; {ways}or restore {place} from a copy if "
+        f"it is damaged:\n  {what}"
     )
 
 
@@ -137,3 +144,49 @@ def _text(value: Any) -> str:
     sql = getattr(value, "sql", None)
     name = getattr(value, "name", None)
     return str(value) if sql is None else f"{sql} AS {name}"
+
+
+def instances_in(text: str) -> dict[str, int]:
+    """How many instances each unit has, by the description of a dataflow."""
+    return {unit: int(count) for unit, count in _INSTANCES.findall(text)}
+
+
+def with_instances(text: str, counts: Mapping[str, int]) -> str:
+    """A description with other numbers of instances."""
+    return _INSTANCES.sub(lambda m: f"unit {m[1]}: {counts.get(m[1], int(m[2]))} instances", text)
+
+
+def described(location: str) -> str | None:
+    """The dataflow that a location was made by; None: none was yet.
+
+    As the last change of it has decided, with the numbers of instances of the last elastic restart:
+    the file says those of the first start.
+
+    Raises:
+        FileDamaged: The file is no text.
+        FileMissing: It is gone, so that nobody can tell which dataflow may go on.
+        JournalCorrupt: The journal is damaged.
+    """
+    place = os.path.join(location, DATAFLOW_FILE)
+    found = read_if_any(store_at(location), DATAFLOW_FILE)
+    entries = read_entries(os.path.join(location, JOURNAL_FOLDER))
+    if found is None:
+        if entries:
+            raise FileMissing(place, "a query has run here")
+        return None
+    decided = CheckpointRegistry.of(entries)
+    text = decided.dataflow or decode_text(found, place)
+    return text if decided.instances is None else with_instances(text, decided.instances)
+
+
+def settle(before: str | None, text: str) -> dict[str, int] | None:
+    """How many instances each unit had, where a location differs in that alone from `text`."""
+    if before is None or before == text or with_instances(before, instances_in(text)) != text:
+        return None
+    return instances_in(before)
+
+
+def has_changed(location: str) -> bool:
+    """Whether a location has gone on with another dataflow than it has begun with."""
+    entries = read_entries(os.path.join(location, JOURNAL_FOLDER))
+    return CheckpointRegistry.of(entries).dataflow is not None

@@ -90,18 +90,35 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> bytes:
 
     Operators stand in the order in which a node makes them, and with them their page sets.
     """
+    where: dict[str, str] = {}
+    if isinstance(store, FolderStoreSpec):
+        where = {"folder": store.path}
+    elif isinstance(store, FileSystemStoreSpec):
+        where = {"url": store.url}
+    return encode_sealed({"format": 1, "store": where, "units": operators_of(plan)}, indent=1)
+
+
+def operators_of(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Per unit its operators with state, in the order in which a node makes them."""
     units: dict[str, list[dict[str, Any]]] = {}
     for node in plan.nodes:
         recipes = [spec.build for spec in node.operators if isinstance(spec.build, Recipe)]
         made = [_described(recipe) for recipe in recipes if isinstance(recipe.operation, Stateful)]
         if made:
             units[node.unit] = made
-    where: dict[str, str] = {}
-    if isinstance(store, FolderStoreSpec):
-        where = {"folder": store.path}
-    elif isinstance(store, FileSystemStoreSpec):
-        where = {"url": store.url}
-    return encode_sealed({"format": 1, "store": where, "units": units}, indent=1)
+    return units
+
+
+def operators_at(location: str) -> dict[str, list[dict[str, Any]]]:
+    """The same of the query that has run at a location last; empty if nothing is checkpointed.
+
+    Raises:
+        FileDamaged: What is there is not what was written.
+    """
+    found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
+    if found is None:
+        return {}
+    return decode(found, f"{location}/{FILE_NAME}", lambda said: dict(said["units"]))
 
 
 def _described(recipe: Recipe) -> dict[str, Any]:
@@ -120,11 +137,14 @@ def _described(recipe: Recipe) -> dict[str, Any]:
     return {"name": recipe.name, "kind": recipe.operation.WORD, "inputs": inputs, "settings": plain}
 
 
-def _built(described: dict[str, Any], pages: PageManager) -> Operator:
+def schema_from(text: str) -> pa.Schema:
+    """A schema as an operator's description has it."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def built(described: dict[str, Any], pages: PageManager) -> Operator:
     """The operator over the pages of a checkpoint."""
-    schemas = tuple(
-        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in described["inputs"]
-    )
+    schemas = tuple(schema_from(text) for text in described["inputs"])
     operation = _operation(described["kind"], dict(described["settings"]), schemas)
     return Recipe(operation, described["name"], schemas)(pages)
 
@@ -250,7 +270,7 @@ class Inspection:
                 continue
             finally:
                 io.close()
-            built = {d["name"]: _built(d, pages) for d in self._units[unit]}
+            built = {d["name"]: built(d, pages) for d in self._units[unit]}
             rows = built[operator].state_rows()
             if rows is None:
                 raise InspectionError(f"{operator} keeps no rows")

@@ -13,11 +13,14 @@ from holdfast.shell.storage.places import is_remote
 from holdfast.shell.transport.addresses import Ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
+    from holdfast.driver.changes import Wish
     from holdfast.driver.retention import Retentions
 
 
@@ -33,6 +36,7 @@ class Request:
         parallelism: Instances of units that can have several, for all or by unit.
         retentions: How much is kept of each log.
         values: The options `spark.holdfast.*`, by their names without that.
+        wishes: Of a changed dataflow, which state is kept or dropped where that must be said.
     """
 
     flow: Graph
@@ -42,6 +46,7 @@ class Request:
     parallelism: int | dict[str, int]
     values: dict[str, int]
     retentions: Retentions
+    wishes: Mapping[str, Wish]
 
     @property
     def wait_s(self) -> float:

@@ -13,13 +13,18 @@
    between is no third case. Files that nothing leads to any more are deleted last.
 
 How it is divided, and whether all nodes are at one cut, planning/division.py decides.
+
+A changed dataflow goes the same way in two steps, so that no program has to hold both. Steps 1 and
+2, with the same numbers of instances, leave the location at a cut: the journal says so, until a
+node lives again (`is_to_cut`). The changed dataflow then begins with the division, from the points
+of that cut. Its operators take over what those of the same names hold (changes.py says which), and
+units that were not there begin empty (`moved`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -27,26 +32,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
-from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife, RecoveryDecision
+from holdfast.core.coordinator.journal_entries import (
+    DataflowDecided,
+    JournalEntry,
+    LeftAtCut,
+    NewLife,
+    RecoveryDecision,
+)
 from holdfast.core.haunit.plan import FootprintPlan
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.driver.draining import Draining
 from holdfast.driver.rescaled_footprints import DividedFootprints
 from holdfast.errors import RescalingError
-from holdfast.planning.division import Division, Stand, instance_counts
+from holdfast.planning.division import Division, Moved, Stand, instance_counts
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
-from holdfast.shell.storage.errors import FileMissing, StorageError
+from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.logs import open_kept
 from holdfast.shell.storage.paths import sync_path
-from holdfast.shell.storage.places import (
-    DATAFLOW_FILE,
-    is_remote,
-    local_path,
-    read_if_any,
-    store_at,
-)
-from holdfast.shell.storage.small_files import decode_text
+from holdfast.shell.storage.places import is_remote, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,20 +65,9 @@ if TYPE_CHECKING:
     from holdfast.shell.stores.base import StoreSpec
 
 _LOG = logging.getLogger(__name__)
-_INSTANCES: Final = re.compile(r"^unit (\S+): (\d+) instances$", re.MULTILINE)
 _LOOK_INTERVAL_S: Final = 0.05
 _CHECKPOINT_INTERVAL_MS: Final = 200
 """While it drains: what is waited for in the end is a checkpoint of every node at the cut."""
-
-
-def instances_in(text: str) -> dict[str, int]:
-    """How many instances each unit has, by the description of a dataflow."""
-    return {unit: int(count) for unit, count in _INSTANCES.findall(text)}
-
-
-def with_instances(text: str, counts: Mapping[str, int]) -> str:
-    """A description with other numbers of instances."""
-    return _INSTANCES.sub(lambda m: f"unit {m[1]}: {counts.get(m[1], int(m[2]))} instances", text)
 
 
 def draining_plan(plan: Plan) -> Plan:
@@ -101,6 +94,8 @@ class Rescaling:
         location: The checkpoint location.
         timeout_s: How long the drain may take.
         store: Where checkpoints are; not looked at before it runs.
+        is_to_cut: Whether the location is only to be left at a cut.
+        moved: What a changed dataflow takes over; None: it is the same one.
     """
 
     former: Plan
@@ -108,15 +103,17 @@ class Rescaling:
     location: str
     timeout_s: float
     store: StoreSpec | None = None
+    is_to_cut: bool = False
+    moved: Moved | None = None
 
     @property
     def division(self) -> Division:
         """Of the nodes."""
-        return Division(self.former.nodes, self.wanted.nodes)
+        return Division(self.former.nodes, self.wanted.nodes, self.moved)
 
     def require_possible(self) -> None:
         """Raise `RescalingError` for what cannot be divided, before anything is done."""
-        reason = self.division.why_not()
+        reason = self.division.why_not(is_divided=not self.is_to_cut)
         if reason is not None:
             self._refuse(reason)
 
@@ -136,7 +133,24 @@ class Rescaling:
             points = self._drain(cluster, committed())
         finally:
             cluster.stop()
-        self._decide(self._divided(points))
+        end: list[JournalEntry] = [LeftAtCut()] if self.is_to_cut else []
+        self._decide([*self._divided(points), *end])
+
+    def go_on(self, text: str) -> None:
+        """Have the location, which was left at a cut, go on with a changed dataflow.
+
+        Args:
+            text: The dataflow, as `describe` says it.
+
+        Raises:
+            RescalingError: It cannot be done; the location is as it was.
+        """
+        entries = read_entries(os.path.join(self.location, JOURNAL_FOLDER))
+        points = dict(CheckpointRegistry.of(entries).newest_points())
+        reason = self.division.why_not_from(points)
+        if reason is not None:
+            self._refuse(reason)
+        self._decide([*self._divided(points), DataflowDecided(text)])
 
     # -- draining -----------------------------------------------------------------------------
 
@@ -204,12 +218,16 @@ class Rescaling:
             store.close()
 
     def _refuse(self, reason: str) -> None:
+        raise RescalingError(f"{self.location} cannot {self._aim()}: {reason}. It is as it was")
+
+    def _aim(self) -> str:
+        if self.is_to_cut:
+            return "be left at a cut"
+        if self.moved is not None:
+            return "go on with the changed dataflow"
         old, new = instance_counts(self.former.nodes), instance_counts(self.wanted.nodes)
         changes = [f"{u} from {old.get(u)} to {n}" for u, n in new.items() if old.get(u) != n]
-        raise RescalingError(
-            f"{self.location} cannot go on with other numbers of instances ({', '.join(changes)}): "
-            f"{reason}. It goes on with the former ones"
-        )
+        return f"go on with other numbers of instances ({', '.join(changes)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,33 +331,3 @@ def _sync(place: str) -> None:
     if not is_remote(place):
         for segment in Path(local_path(place)).glob("*.seg"):
             sync_path(segment)
-
-
-def described(location: str) -> str | None:
-    """The dataflow that a location was made by; None: none was yet.
-
-    With the numbers of instances that the last elastic restart has decided: the file says those of
-    the first start.
-
-    Raises:
-        FileDamaged: The file is no text.
-        FileMissing: It is gone, so that nobody can tell which dataflow may go on.
-        JournalCorrupt: The journal is damaged.
-    """
-    place = os.path.join(location, DATAFLOW_FILE)
-    found = read_if_any(store_at(location), DATAFLOW_FILE)
-    entries = read_entries(os.path.join(location, JOURNAL_FOLDER))
-    if found is None:
-        if entries:
-            raise FileMissing(place, "a query has run here")
-        return None
-    decided = CheckpointRegistry.of(entries).instances
-    text = decode_text(found, place)
-    return text if decided is None else with_instances(text, decided)
-
-
-def settle(before: str | None, text: str) -> dict[str, int] | None:
-    """How many instances each unit had, where a location differs in that alone from `text`."""
-    if before is None or before == text or with_instances(before, instances_in(text)) != text:
-        return None
-    return instances_in(before)

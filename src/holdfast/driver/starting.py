@@ -11,34 +11,38 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.protections import Protection, Protections, Uncoordinated
 from holdfast.api.steps import FromFiles, FromFrame
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.driver import retention as kept_logs
 from holdfast.driver.advice import refusals
-from holdfast.driver.checks import check_hosts, check_session, require_divisible, require_end
-from holdfast.driver.description import claim, describe
+from holdfast.driver.changes import Changes, Comparison
+from holdfast.driver.checks import check_hosts, check_session, require_cut, require_end
+from holdfast.driver.description import claim, describe, described, instances_in, settle
 from holdfast.driver.draining import commit_counters
+from holdfast.driver.former_plan import former_plan
 from holdfast.driver.frame_recorders import as_read, recorder_of_frame
 from holdfast.driver.inspection import FILE_NAME as OPERATORS_FILE
-from holdfast.driver.inspection import describe_operators
+from holdfast.driver.inspection import describe_operators, operators_at, operators_of
 from holdfast.driver.kafka import check_topics
 from holdfast.driver.measurements import Measurements, Observed, measure
 from holdfast.driver.options import read_options
 from holdfast.driver.query import Query, Running
 from holdfast.driver.request import Request, ports_of, session_options
-from holdfast.driver.rescaling import Rescaling, described, draining_plan, settle
+from holdfast.driver.rescaling import Rescaling, draining_plan
 from holdfast.driver.scans import SETTING as READ_FILES_IN_NODES
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
 from holdfast.driver.user_files import recorder_of
-from holdfast.errors import HoldfastError, QueryFailedError
+from holdfast.errors import HoldfastError, QueryFailedError, RescalingError
+from holdfast.planning.division import Moved
 from holdfast.planning.guarantees import recoveries_of
 from holdfast.planning.plan import Plan
 from holdfast.planning.together import recovering_together
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.driver_lease import DriverLease, lease_ms_at
 from holdfast.shell.spark.executors import Executors
-from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal
+from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
 from holdfast.shell.spark.launch import Cluster
 from holdfast.shell.spark.launches import LaunchSpec
 from holdfast.shell.storage.errors import JournalSuperseded
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
     from holdfast.core.recovery.cost_model import Together
+    from holdfast.driver.changes import Wish
     from holdfast.driver.security import Shortcoming
     from holdfast.shell.sources.recorder import Recorder
 
@@ -81,26 +86,19 @@ def start(
     *,
     is_standby: bool = False,
     retention: str | Mapping[str, str] | None = None,
+    state: Mapping[str, Wish] | None = None,
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it; see `Dataflow.start`."""
-    protections = Protections(protection)
-    protections.check(flow)
-    values = read_options({**session_options(spark), **options})
-    lacking = check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
-    ports_of(values)  # Raises before anything has begun.
-    mode = mode_of(values["locationMode"])
-    location = local_path(location)
+    asked = _Asked(flow, spark, local_path(location), protection, parallelism, options)
+    lacking, location = asked.checked(), asked.location
 
     def request() -> Request:
-        is_allowed = bool(values[READ_FILES_IN_NODES])
-        run = as_read(flow, location, is_allowed=is_allowed)
-        kept = kept_logs.wanted(flow, retention)
-        return Request(run, spark, location, protections, parallelism, values, kept)
+        return asked.request(retention, state)
 
     if not is_standby:
         return _begin(_checked(request(), lacking))
-    open_location(location, mode)
-    standby = StandbyDriver(location, lease_ms_at(location, values["driverLeaseMs"]))
+    open_location(location, mode_of(asked.values["locationMode"]))
+    standby = StandbyDriver(location, lease_ms_at(location, asked.values["driverLeaseMs"]))
     try:
         while True:
             checked = _checked(request(), lacking)
@@ -118,6 +116,135 @@ def start(
     except BaseException:
         standby.close()
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a user has given, as `Dataflow.start` takes it."""
+
+    flow: Graph
+    spark: SparkSession
+    location: str
+    protection: Protection | Mapping[str, Protection] | None
+    parallelism: int | dict[str, int]
+    options: dict[str, str]
+
+    @property
+    def values(self) -> dict[str, int]:
+        """The options. Raises `OptionError`."""
+        return read_options({**session_options(self.spark), **self.options})
+
+    def checked(self) -> list[Shortcoming]:
+        """How the session is less secure than it could be. Raises what excludes a start."""
+        Protections(self.protection).check(self.flow)
+        values = self.values
+        is_allowed = bool(values["allowInsecureCluster"])
+        lacking = check_session(self.spark, is_insecure_allowed=is_allowed)
+        ports_of(values)  # Raises before anything has begun.
+        mode_of(values["locationMode"])
+        return lacking
+
+    def request(
+        self,
+        retention: str | Mapping[str, str] | None = None,
+        state: Mapping[str, Wish] | None = None,
+    ) -> Request:
+        """What is to run, as the location has it now."""
+        values = self.values
+        run = as_read(self.flow, self.location, is_allowed=bool(values[READ_FILES_IN_NODES]))
+        return Request(
+            run,
+            self.spark,
+            self.location,
+            Protections(self.protection),
+            self.parallelism,
+            values,
+            kept_logs.wanted(self.flow, retention),
+            state or {},
+        )
+
+
+def changes(
+    flow: Graph,
+    spark: SparkSession,
+    location: str,
+    protection: Protection | Mapping[str, Protection] | None,
+    parallelism: int | dict[str, int],
+    options: dict[str, str],
+    state: Mapping[str, Wish] | None,
+) -> Changes:
+    """What would happen to a location; see `Dataflow.changes`."""
+    asked = _Asked(flow, spark, local_path(location), protection, parallelism, options)
+    Protections(protection).check(flow)
+    request = asked.request(state=state)
+    plan = request.place()
+    text = describe(request.flow, plan, request.protections)
+    before = described(asked.location)
+    return _changes(request, before or text, text)
+
+
+def drain(
+    flow: Graph,
+    spark: SparkSession,
+    location: str,
+    protection: Protection | Mapping[str, Protection] | None,
+    parallelism: int | dict[str, int],
+    options: dict[str, str],
+) -> None:
+    """Leave a location at a cut; see `Dataflow.drain`."""
+    asked = _Asked(flow, spark, local_path(location), protection, parallelism, options)
+    asked.checked()
+    request = asked.request()
+    recorders = _recorders(request)
+    before = described(request.location)
+    if before is None:
+        raise RescalingError(
+            f"{location}: no query has run there, so that nothing is to be drained"
+        )
+    plan = request.place()
+    claim(request.location, describe(request.flow, plan, request.protections), before)
+    require_cut(request.flow, recorders, request.protections)
+    timeout_s = request.values["drainTimeoutMs"] / 1000
+    rescaling = Rescaling(draining_plan(plan), plan, request.location, timeout_s, is_to_cut=True)
+    rescaling.require_possible()
+    slots = slots_of(plan, [], request.embedded_store())
+    require_slots(spark.sparkContext, slots, request.wait_s)
+    executors = Executors(spark.sparkContext, flow.name)
+    with ExitStack() as undo:
+        if not is_remote(request.location):
+            open_location(request.location, mode_of(request.values["locationMode"]))
+            undo.callback(LocationLock(request.location).release)
+        undo.callback(executors.stop)
+        executors.start()
+        ready = _Checked(request, executors, slots, is_room=False, lacking=())
+        _, store = _store(ready, undo)
+        if store is not None:
+            _describe_operators(request.location, describe_operators(plan, store))
+        _rescale(request, replace(rescaling, store=store), store)
+
+
+def _changes(request: Request, before: str, text: str) -> Changes:
+    entries = read_entries(os.path.join(request.location, JOURNAL_FOLDER))
+    former, wanted = operators_at(request.location), operators_of(request.place())
+    comparison = Comparison(before, text, former, wanted, request.wishes)
+    return comparison.changes(is_at_cut=CheckpointRegistry.of(entries).is_at_cut)
+
+
+def _changed(request: Request, before: str, text: str) -> Rescaling | None:
+    """How a location goes on with a changed dataflow; None: it has not changed.
+
+    Raises:
+        DataflowChangedError: It cannot.
+    """
+    changes = _changes(request, before, text)
+    if changes.refused:
+        claim(request.location, text, before, changes.refused)
+    plan = request.place()
+    moved = Moved(changes.units, changes.kept)
+    former = former_plan(plan, instances_in(before), operators_at(request.location))
+    rescaling = Rescaling(former, plan, request.location, 0, moved=moved)
+    rescaling.require_possible()
+    return rescaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +406,11 @@ def _claimed(request: Request, recorders: list[Recorder]) -> Rescaling | None:
     before = described(location)
     former = settle(before, text)
     if former is None:
+        if before is not None and before != text:
+            return _changed(request, before, text)
         claim(location, text, before)
         return None
-    require_divisible(request.flow, recorders, protections)
+    require_cut(request.flow, recorders, protections)
     timeout_s = request.values["drainTimeoutMs"] / 1000
     rescaling = Rescaling(
         draining_plan(request.place(former)), request.place(), location, timeout_s
@@ -324,7 +453,10 @@ def _measuring(request: Request, plan: Plan) -> Callable[[Observed], Measurement
 
 
 def _rescale(request: Request, rescaling: Rescaling, store: StoreSpec | None) -> None:
-    """Have the location go on with other numbers of instances."""
+    """Have the location go on with other numbers of instances, or a changed dataflow."""
+    if rescaling.moved is not None:
+        rescaling.go_on(describe(request.flow, request.place(), request.protections))
+        return
     former = rescaling.former
     counters = commit_counters(former)
     executors = Executors(request.spark.sparkContext, request.flow.name)  # The cluster ends them.

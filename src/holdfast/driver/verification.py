@@ -17,10 +17,11 @@ from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.batch_twin import ORDER, has_order, log_of, ordered, partitions_of
+from holdfast.driver.description import has_changed
 from holdfast.driver.kept_part import kept_part
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink
-from holdfast.errors import OptionError
+from holdfast.errors import OptionError, UnsupportedError
 from holdfast.planning.units import lineage
 from holdfast.shell.kafka import positions
 from holdfast.shell.spark.small_logs import gaps_now, load_now
@@ -117,7 +118,13 @@ def verify(
     Raises:
         OptionError: `source` is something else.
         QueryFailedError: What the user gave cannot be read again.
+        UnsupportedError: The dataflow has changed there.
     """
+    if has_changed(location):
+        raise UnsupportedError(
+            f"{location} has gone on with a changed dataflow: no batch query gives what both have "
+            "put out, so that nothing can be compared"
+        )
     if source not in ("recorded", "original"):
         raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
     part = kept_part(flow, sink, location)

@@ -14,6 +14,9 @@ under the new ids; of what it sends the node drops what is older than its bounda
 processed. So does one that merges sources itself, and has no state: it goes on from its stored
 point. With any other producer there is no cut.
 
+A changed dataflow goes on from such a cut, too (`Moved`): its operators take over what those of
+their names hold, others begin empty, and so do units that were not there.
+
 Pure: checkpoints and logs are read and written by a `Home`, that of the driver or the simulator's.
 """
 
@@ -107,16 +110,31 @@ def instance_counts(plans: Iterable[NodePlan]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """What a changed dataflow takes over.
+
+    Attributes:
+        units: Those that have changed; they were there before.
+        kept: Operators that take over what the one of their name holds.
+    """
+
+    units: frozenset[str]
+    kept: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Division:
-    """From the nodes of a dataflow to those of another parallelism.
+    """From the nodes of a dataflow to those of another parallelism, or of a changed dataflow.
 
     Attributes:
         former: What there is.
         wanted: What is to go on.
+        moved: What a changed dataflow takes over; None: it is the same one.
     """
 
     former: tuple[NodePlan, ...]
     wanted: tuple[NodePlan, ...]
+    moved: Moved | None = None
 
     # -- what changes -------------------------------------------------------------------------
 
@@ -124,7 +142,12 @@ class Division:
         """The wanted nodes whose restart points cannot stay as they are."""
         before = _wiring(self.former)
         after = _wiring(self.wanted)
-        return [plan for plan in self.wanted if before.get(plan.node) != after[plan.node]]
+        units = self.moved.units if self.moved is not None else ()
+        return [
+            plan
+            for plan in self.wanted
+            if before.get(plan.node) != after[plan.node] or plan.unit in units
+        ]
 
     def is_affected(self, stream: str) -> bool:
         """Whether a stream between nodes begins anew."""
@@ -146,16 +169,47 @@ class Division:
         plans = (*self.former, *self.wanted)
         return all(len(plan.inputs) > 1 for plan in plans if plan.unit == unit)
 
-    def why_not(self) -> str | None:
-        """What cannot be divided; None: everything can."""
+    def why_not(self, *, is_divided: bool = True) -> str | None:
+        """What cannot be divided; None: everything can.
+
+        Args:
+            is_divided: False: all nodes are only to be left at a cut.
+        """
         for plan in self.former:
             if plan.region:
                 return (
                     f"unit {plan.unit!r} takes its input as it comes, and logs nothing: its "
                     "instances are not drained to a cut in common"
                 )
-        reasons = (_why_not(plan) for plan in self.changed())
-        return next((reason for reason in reasons if reason is not None), None)
+        plans = self.changed() if is_divided else self.wanted
+        for plan in plans:
+            if self.moved is not None and plan.footprints is not None:
+                return f"unit {plan.unit!r} keeps footprints, which only its own instances share"
+            reason = _why_not(plan, is_divided=is_divided)
+            if reason is not None:
+                return reason
+        return None
+
+    def why_not_from(self, points: Mapping[NodeId, RestartPoint]) -> str | None:
+        """Why a changed dataflow cannot go on from the points of a cut; None: it can.
+
+        What a receiver holds, or its producer is to send again, would be made anew by others.
+        """
+        changed = {plan.node for plan in self.changed()}
+        for plan in self.wanted:
+            point = points.get(plan.node)
+            for spec in plan.inputs:
+                producer = None if spec.producer is None else points.get(spec.producer)
+                if producer is None or point is None or not {plan.node, spec.producer} & changed:
+                    continue
+                taken = point.processed_before.get(spec.stream, 0)
+                is_held = point.needed_from.get(spec.stream, 0) < taken
+                if is_held or producer.next_ids.get(spec.stream, 0) != taken:
+                    return (
+                        f"{plan.node} holds tuples of {spec.stream} until its other inputs have "
+                        "come as far, and the changed dataflow would make them anew"
+                    )
+        return None
 
     # -- the cut ------------------------------------------------------------------------------
 
@@ -226,8 +280,11 @@ class Division:
             return home.write_windows(plan, made, point, incarnation)
         if not has_state(plan):
             return point
-        refs = [(one, points[one.node].checkpoint) for one in former]
+        refs = [(one, points.get(one.node, RestartPoint()).checkpoint) for one in former]
         held = [home.loaded(one, ref) for one, ref in refs if ref is not None]
+        if self.moved is not None:
+            kept = self.moved.kept
+            held = [[operator for operator in one if operator.name in kept] for one in held]
         pages, _ = _adopt(plan, held, self._owns(plan))
         prepared = PreparedCheckpoint(
             node=plan.node,
@@ -248,6 +305,8 @@ class Division:
     ) -> RestartPoint:
         """Where a node of a changed unit goes on; its state is added later."""
         own = points.get(plan.node)
+        former = [one for one in self.former if one.unit == plan.unit]
+        is_merging = len(plan.inputs) > 1 and bool(former)
         needed: dict[str, int] = {}
         processed: dict[str, int] = {}
         for spec in plan.inputs:
@@ -256,7 +315,7 @@ class Division:
                 processed[spec.stream] = own.processed_before.get(spec.stream, 0)
             else:
                 needed[spec.stream] = 0
-                processed[spec.stream] = PROCESSED_ALL if len(plan.inputs) > 1 else 0
+                processed[spec.stream] = PROCESSED_ALL if is_merging else 0
         next_ids: dict[str, int] = {}
         for output in plan.outputs:
             for stream in output.streams:
@@ -266,9 +325,9 @@ class Division:
                     next_ids[stream] = kept[stream] if is_kept else home.sink_next_id(stream)
                 else:
                     next_ids[stream] = 0 if self.is_affected(stream) else kept.get(stream, 0)
-        of_unit = (points[one.node] for one in self.former if one.unit == plan.unit)
-        boundary_us = next(of_unit).boundary_us if own is None else own.boundary_us
-        sequence = 1 + max(point.sequence for point in points.values())
+        others = (points.get(one.node, RestartPoint()) for one in former)
+        boundary_us = (own or next(others, RestartPoint())).boundary_us
+        sequence = 1 + max((point.sequence for point in points.values()), default=0)
         return RestartPoint(sequence, needed, processed, boundary_us, next_ids)
 
     def _owns(self, plan: NodePlan) -> Owns:
@@ -281,8 +340,8 @@ class Division:
         return owns
 
 
-def _why_not(plan: NodePlan) -> str | None:
-    """Why the state of a unit cannot be divided; None: it can."""
+def _why_not(plan: NodePlan, *, is_divided: bool) -> str | None:
+    """Why the state of a unit cannot be divided, or be left at a cut; None: it can."""
     unit = f"unit {plan.unit!r}"
     if plan.merges_by_arrival or plan.keeps_passes:
         return (
@@ -298,7 +357,8 @@ def _why_not(plan: NodePlan) -> str | None:
     if has_state(plan) and plan.checkpoints is None and plan.footprints is None:
         return f"{unit} has state that is not checkpointed"
     try:
-        _adopt(plan, [], lambda columns: np.ones(len(columns[0]), np.bool_))
+        if is_divided:
+            _adopt(plan, [], lambda columns: np.ones(len(columns[0]), np.bool_))
     except LocalProtocolError as error:
         return str(error)
     return None
@@ -418,9 +478,10 @@ def _adopt(
     """Pages and operators with what belongs to a node of those of all former instances."""
     pages = PageManager(plan.limits.page_bytes, plan.limits.state_bytes)
     made = [spec.build(pages) for spec in plan.operators]
-    for number, operator in enumerate(made):
+    for operator in made:
         if operator.keeps_state:
-            operator.adopt([one[number] for one in others], owns, len(plan.inputs))
+            same = [each for one in others for each in one if each.name == operator.name]
+            operator.adopt(same, owns, len(plan.inputs))
     return pages, made
 
 

@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.journal_entries import (
+    DataflowDecided,
     InstancesDecided,
     JournalEntry,
+    LeaseRenewed,
+    LeftAtCut,
     LineMoved,
     NewLife,
     PointNoted,
@@ -105,6 +108,16 @@ def test_points_out_of_order_or_of_nobody_break_an_invariant(entries: list[Journ
     registry = CheckpointRegistry.of(entries)
     with pytest.raises(InvariantViolation, match=r"a\[0\]"):
         registry.check_invariants()
+
+
+def test_a_cut_counts_until_a_node_lives_again() -> None:
+    left = [begun(A, 1), noted(A, 1, 2, keeps=False), DataflowDecided("text"), LeftAtCut()]
+    registry = CheckpointRegistry.of([*left, LeaseRenewed()])
+    assert registry.is_at_cut
+    again = CheckpointRegistry.of(registry.entries())
+    assert (again.is_at_cut, again.dataflow, ids(again, A)) == (True, "text", [(1, 2)])
+    assert not CheckpointRegistry.of([*left, begun(A, 2)]).is_at_cut
+    assert not CheckpointRegistry.of([*left, noted(A, 1, 3)]).is_at_cut
 
 
 @given(st.data())

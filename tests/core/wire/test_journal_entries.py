@@ -3,10 +3,12 @@
 import pytest
 
 from holdfast.core.coordinator.journal_entries import (
+    DataflowDecided,
     Ending,
     InstancesDecided,
     JournalEntry,
     LeaseRenewed,
+    LeftAtCut,
     LifeEnded,
     LineMoved,
     NewLife,
@@ -28,6 +30,8 @@ ENTRIES: list[JournalEntry] = [
     PointNoted(A, I2, POINT, keeps_older=True),
     LineMoved({A: PointId(I2, 3), B: PointId(NOBODY, 0)}),
     InstancesDecided({"a": 3}),
+    LeftAtCut(),
+    DataflowDecided("dataflow a\n"),
     LeaseRenewed(),
     LifeEnded(Ending.LEFT),
 ]

@@ -5,6 +5,7 @@ coordinator at work as by one that begins. Of a node
 
 - `PointNoted` adds a point. If it does not keep the older ones they go: it is a line of its own.
 - `LineMoved` drops the points before the line.
+- `LeftAtCut` says that the points before it are of one cut in common, as long as nothing follows.
 - `RecoveryDecision` raises the incarnation. A node that goes back loses the points behind the one
   it goes back to, and what its earlier incarnations have noted is void even if its entry comes
   later: 1. A notes point 7. 2. The plan has A go back to point 5. 3. Point 7's entry is written
@@ -22,9 +23,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.core.coordinator.journal_entries import (
+    DataflowDecided,
     InstancesDecided,
     JournalEntry,
     LeaseRenewed,
+    LeftAtCut,
     LifeEnded,
     LineMoved,
     NewLife,
@@ -59,6 +62,8 @@ class CheckpointRegistry:
 
     _nodes: dict[NodeId, _Known] = field(default_factory=dict)
     _instances: InstancesDecided | None = None
+    _dataflow: DataflowDecided | None = None
+    _is_at_cut: bool = False
 
     @staticmethod
     def of(entries: Iterable[JournalEntry]) -> CheckpointRegistry:
@@ -70,6 +75,8 @@ class CheckpointRegistry:
 
     def take(self, entry: JournalEntry) -> None:
         """An entry is durable."""
+        if isinstance(entry, PointNoted | RecoveryDecision | LineMoved):
+            self._is_at_cut = False
         match entry:
             case PointNoted():
                 self._add(entry)
@@ -83,6 +90,10 @@ class CheckpointRegistry:
                     known.points = tuple(p for p in known.points if p.point_id >= oldest)
             case InstancesDecided():
                 self._instances = entry
+            case DataflowDecided():
+                self._dataflow = entry
+            case LeftAtCut():
+                self._is_at_cut = True
             case LeaseRenewed() | LifeEnded():
                 pass  # Of the driver, which those in standby watch; no node's state.
 
@@ -134,6 +145,16 @@ class CheckpointRegistry:
         """What the last elastic restart has decided; None: there was none."""
         return None if self._instances is None else self._instances.instances
 
+    @property
+    def dataflow(self) -> str | None:
+        """The text of the dataflow that was decided on last; None: that of the first start."""
+        return None if self._dataflow is None else self._dataflow.text
+
+    @property
+    def is_at_cut(self) -> bool:
+        """Whether all nodes were left at one cut in common, and none has lived since."""
+        return self._is_at_cut
+
     def entries(self) -> list[JournalEntry]:
         """The shortest entries that come to the same.
 
@@ -146,7 +167,8 @@ class CheckpointRegistry:
         line = {node: known.line for node, known in self._nodes.items() if known.line is not None}
         if line:
             decided.append(LineMoved(line))
-        return decided if self._instances is None else [*decided, self._instances]
+        last = self._instances, self._dataflow, LeftAtCut() if self._is_at_cut else None
+        return [*decided, *(entry for entry in last if entry is not None)]
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when points are out of order or of nobody."""

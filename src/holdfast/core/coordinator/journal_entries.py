@@ -84,6 +84,22 @@ class InstancesDecided:
     instances: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class LeftAtCut:
+    """All nodes were stopped at one cut in common, of which their points are; until one lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowDecided:
+    """The location goes on with a changed dataflow.
+
+    Attributes:
+        text: The dataflow as text; `dataflow.txt` says that of the first start.
+    """
+
+    text: str
+
+
 class Ending(StrEnum):
     """How a driver's life ended, as it says itself; one that was killed says nothing."""
 
@@ -110,5 +126,12 @@ class LifeEnded:
 
 
 JournalEntry = (
-    RecoveryDecision | PointNoted | LineMoved | InstancesDecided | LeaseRenewed | LifeEnded
+    RecoveryDecision
+    | PointNoted
+    | LineMoved
+    | InstancesDecided
+    | LeftAtCut
+    | DataflowDecided
+    | LeaseRenewed
+    | LifeEnded
 )

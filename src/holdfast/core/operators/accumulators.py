@@ -288,6 +288,31 @@ class Accumulators:
             return np.ones(len(keys), dtype=np.bool_)
         return owns(self.key_columns(keys, strings))
 
+    def taken_over(self, other: Accumulators, entries: np.ndarray) -> np.ndarray:
+        """Groups of an operator with the same keys, as they are laid out here.
+
+        Args:
+            other: How they are laid out there: the same aggregates, or fewer, by name.
+            entries: Key words and accumulators, int64 (n, k + v).
+
+        Returns:
+            The same, int64 (n, k + v); aggregates that are not there begin anew.
+        """
+        words = self.key_words
+        made = np.zeros((len(entries), words + self.value_words), dtype=np.int64)
+        made[:, :words] = entries[:, :words]
+        held = {
+            a.aggregate.name: int(at) for a, at in zip(other._each, other._plan[:, 1], strict=True)
+        }
+        for accumulator, at in zip(self._each, self._plan[:, 1].tolist(), strict=True):
+            start = held.get(accumulator.aggregate.name)
+            if start is not None:
+                end = words + start + accumulator.words
+                made[:, words + at : words + at + accumulator.words] = entries[
+                    :, words + start : end
+                ]
+        return made
+
     def result_columns(self, values: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
         """The results from accumulators, int64 (n, v)."""
         columns = []

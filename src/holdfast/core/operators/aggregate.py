@@ -163,10 +163,18 @@ class WindowAggregate(WindowedOperator[AggregatedWindow]):
             assert isinstance(other, WindowAggregate)
             self._directory.resume(other._directory.boundary_us)
             for start, window in other._directory.states():
-                self._adopt_window(start, window, owns, streams)
+                entries = self._groups.taken_over(other._groups, window.groups.entries())
+                self._adopt_window(start, window, entries, owns, streams)
 
-    def _adopt_window(self, start: int, window: AggregatedWindow, owns: Owns, streams: int) -> None:
-        entries, groups = window.groups.entries(), self._groups
+    def _adopt_window(
+        self,
+        start: int,
+        window: AggregatedWindow,
+        entries: np.ndarray,
+        owns: Owns,
+        streams: int,
+    ) -> None:
+        groups = self._groups
         keys = np.ascontiguousarray(entries[:, : groups.key_words])
         mine = groups.owned(owns, keys, window.strings)
         if not bool(mine.any()):

@@ -112,7 +112,7 @@ class RunningAggregate(Operator):
         groups, words = self._groups, self._groups.key_words
         for other in others:
             assert isinstance(other, RunningAggregate)
-            entries = other._kept.entries()
+            entries = groups.taken_over(other._groups, other._kept.entries())
             keys = np.ascontiguousarray(entries[:, :words])
             entries = np.ascontiguousarray(entries[groups.owned(owns, keys, other._strings)])
             if self._strings is not None and other._strings is not None:

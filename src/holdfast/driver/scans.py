@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, replace
+from glob import has_magic, iglob
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -70,6 +71,7 @@ _USUAL_OF: Final = {
     "csv": {"spark.sql.legacy.timeParserPolicy": "CORRECTED"},
     "json": {"spark.sql.legacy.timeParserPolicy": "CORRECTED"},
 }
+_OF_GLOBS: Final = frozenset("*?[{\\")
 _ZONES: Final = ("UTC", "Etc/UTC", "GMT")
 _FILES_MAX: Final = 1_000
 """Of a micro-batch, unless the reader says otherwise; Spark's own default."""
@@ -188,6 +190,8 @@ def _of_relation(spark: SparkSession, leaf: Any) -> Scan:
     if relation.location().getClass().getSimpleName() != "InMemoryFileIndex":
         raise NotPlain("it reads a table")
     paths = [str(path.toString()) for path in _each(relation.location().rootPaths())]
+    if any(set(path) & _OF_GLOBS for path in paths):
+        raise NotPlain("its path has a character of globs")
     return _scan(spark, str(relation.fileFormat().toString()), paths, relation.options(), leaf)
 
 
@@ -197,7 +201,22 @@ def scan_of_stream(spark: SparkSession, leaf: Any) -> Scan:
     options = _dict(source.options())
     paths = [options["path"]] if "path" in options else []
     paths += [str(path) for path in _each(source.paths())]
+    for path in paths:
+        require_glob_of_files(path)
     return _scan(spark, str(source.className()), paths, source.options(), leaf)
+
+
+def require_glob_of_files(path: str) -> None:
+    """Raise `NotPlain` if a path is a glob of which pyarrow and Spark may find other files."""
+    folder, _, name = path.rpartition("/")
+    if set(folder) & _OF_GLOBS or set(name) & _OF_GLOBS - {"*", "?"}:
+        raise NotPlain("its path is a glob of more than names of files")
+
+
+def require_no_folders(place: str) -> None:
+    """Raise `NotPlain` if a glob names folders, whose own folders may name columns."""
+    if has_magic(place) and any(map(os.path.isdir, iglob(place))):
+        raise NotPlain("its path is a glob of folders")
 
 
 def _scan(spark: SparkSession, format: str, paths: list[str], options: Any, leaf: Any) -> Scan:
@@ -213,9 +232,9 @@ def _scan(spark: SparkSession, format: str, paths: list[str], options: Any, leaf
     kinds = {str(field.name()): str(field.dataType().typeName()) for field in schema.fields()}
     if name != "parquet" and "timestamp" in kinds.values():
         _require_utc(spark, name)
-    if any(set(path) & set("*?[{") for path in paths):
-        raise NotPlain("its path is a glob")
     places = tuple(_local(spark, path) for path in paths)
+    for place in places:
+        require_no_folders(place)
     if any(os.path.exists(os.path.join(place, "_spark_metadata")) for place in places):
         raise NotPlain("Spark keeps a list of the folder's files")
     of = _format_of(name, given, list(kinds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.coordinator import reports
 from holdfast.core.errors import LocalProtocolError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.node_reports import NodeReports
     from holdfast.shell.spark.task_spec import TaskSpec
+
+_PREPARED_MAX: Final = 2
+"""One may be reported in the step that prepares the next; nobody reports a refused one."""
 
 
 class NodeCheckpoints:
@@ -118,6 +121,8 @@ class NodeCheckpoints:
         for effect in effects:
             if isinstance(effect, events.WriteCheckpoint):
                 self._prepared_us[effect.prepared.checkpoint] = took_us
+                while len(self._prepared_us) > _PREPARED_MAX:
+                    del self._prepared_us[next(iter(self._prepared_us))]
 
     def report(self, effect: events.ReportCheckpoint) -> None:
         """It is written, or could not be."""

@@ -631,3 +631,34 @@ def test_who_follows_says_that_all_is_corrected_if_the_rest_comes_before_it_goes
     assert not node.is_finished
     assert act(None, stable=False, tentative=False) is Action.SAY_DONE
     assert node.is_finished
+
+
+def test_what_comes_during_a_correction_waits_for_its_end() -> None:
+    """However slow the processor is: that is more than the bound, and nothing was missing."""
+    delay = InputDelay(2, 100, DuringFailure.PROCESS)
+    manager = ConsistencyManager(2, delay)
+    manager.resume(0, 0)
+    delay.arrived(5, 0)
+    manager.promised(0, 10, 0)
+    _do(manager, Action.HOLD_CUT, 10, 100)
+    manager.promised(1, 10, 200)
+    _do(manager, Action.GO_BACK, None, 200)
+    delay.arrived(20, 200)
+    for stream in (0, 1):
+        manager.promised(stream, 30, 200)
+    assert delay.longest_ms == 100
+    _do(manager, None, 10, 12_200)
+    _do(manager, Action.SAY_DONE, None, 12_200)
+    _do(manager, None, 30, 12_200)
+    assert delay.longest_ms == 12_000
+    assert manager.statistics().stabilization_ms == 12_000
+
+
+def _do(
+    manager: ConsistencyManager, action: Action | None, boundary_us: int | None, now_ms: int
+) -> None:
+    """The next step is this one, and its pass has come so far."""
+    step = manager.next_step(now_ms)
+    assert step is not None
+    assert step.action is action
+    manager.did(step, boundary_us, now_ms)

@@ -137,6 +137,7 @@ bids = source(flow, "bids", 3_000, "id % 9 AS bidder")
             replaced=(("    .window(", "bids.key_by('bidder').window("),),
         ),
         Block(
+            "from pyspark.sql import functions as F\n"
             "readings = source(flow, 'readings')\n"
             "given = lambda row, round: {'n': 1, 'p': round.random.random()}",
             replaced=(

@@ -349,6 +349,21 @@ class Dataflow(Graph):
         self.steps.append(step)
         return Stream(self, step)
 
+    def register_function(self, name: str, function: Any) -> None:
+        """Have `select` and `filter` call a function by name, as `spark.udf.register` does in SQL.
+
+        Args:
+            name: In expressions; it may be written in capitals there.
+            function: What `udf`, `pandas_udf` or `arrow_udf` of `pyspark.sql.functions` gives.
+
+        Raises:
+            DataflowError: It is none of them, or there is a function of this name.
+            UnsupportedError: It is not deterministic, takes iterators, or gives nested values.
+        """
+        from holdfast.driver.spark_functions import user_function
+
+        self.functions[name.lower()] = user_function(require_name(name), function)
+
     def start(
         self,
         spark: SparkSession,

@@ -8,6 +8,7 @@ from holdfast.api.clauses import require_name
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
+    from holdfast.api.expressions.user_functions import UserFunction
     from holdfast.api.steps import Step
     from holdfast.shell.sinks.base import OutsideSpec
 
@@ -50,6 +51,7 @@ class Graph:
         steps: All steps, inputs first.
         sinks: Per sink the step whose tuples it gets.
         outside_sinks: Those of them that are no logs of ours.
+        functions: The user's functions that expressions may call, by their names.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,6 +60,7 @@ class Graph:
         self.steps: list[Step] = []
         self.sinks: dict[str, Step] = {}
         self.outside_sinks: dict[str, OutsideSink] = {}
+        self.functions: dict[str, UserFunction] = {}
 
     def unique_name(self, name: str) -> str:
         """The name, with a number behind it if a step has it already."""

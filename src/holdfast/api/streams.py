@@ -80,7 +80,7 @@ class Stream(OutsideSinks):
         """
         if not isinstance(condition, str):
             return self._applied("filter", condition, self.schema, deterministic, dead_letters)
-        compiled = compile_expression(condition, self.schema)
+        compiled = compile_expression(condition, self.schema, self.flow.functions)
         if not pa.types.is_boolean(compiled.type):
             raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
         good = self._divert([compiled], dead_letters)
@@ -93,7 +93,7 @@ class Stream(OutsideSinks):
             expressions: `expression AS name`, columns, or `*` for all columns.
             dead_letters: As in `filter`.
         """
-        compiled = compile_projection(expressions, self.schema)
+        compiled = compile_projection(expressions, self.schema, self.flow.functions)
         schema = pa.schema([pa.field(e.name, e.type) for e in compiled])
         good = self._divert(compiled, dead_letters)
         return good._then(steps.Select(tuple(compiled)), schema)

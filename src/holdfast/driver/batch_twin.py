@@ -36,6 +36,7 @@ from holdfast.driver.join_twin import interval_join, join_of_all, window_join
 from holdfast.driver.loop_twin import looped
 from holdfast.driver.process_twin import processed
 from holdfast.driver.resample_twin import resampled
+from holdfast.driver.spark_functions import called_by, register
 from holdfast.errors import UnsupportedError
 from holdfast.planning.units import keys_read, ports_read, units_of
 from holdfast.shell.spark.small_logs import load_now
@@ -140,10 +141,12 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
         case steps.Filter(expression=Evaluable() as condition):
             return _by_evaluation(inputs[0], condition)
         case steps.Filter(expression):
+            register(recorded.spark, called_by(expression))
             return inputs[0].where(expression.sql)
         case steps.Select(expressions=(*_, Failure() as failure)):
             return _explained(inputs[0], failure)
         case steps.Select(expressions):
+            register(recorded.spark, called_by(*expressions))
             columns = [F.expr(e.sql).alias(e.name) for e in expressions]
             return inputs[0].select(*columns, *_carried(inputs[0]))
         case steps.Apply(function):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import and_, or_, xor
 from typing import Any
 
@@ -31,6 +31,7 @@ from holdfast.api.expressions.types import (
     name_of,
     named,
 )
+from holdfast.api.expressions.user_functions import UserFunction
 from holdfast.api.expressions.values import (
     EvaluationError,
     Value,
@@ -81,20 +82,24 @@ class CompiledExpression:
         name: Its alias, or the column's name, or its text.
         type: Of its result.
         columns: The columns that it reads.
+        functions: The user's functions that it calls, by their names.
     """
 
-    def __init__(self, sql: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, sql: str, schema: pa.Schema, functions: Mapping[str, UserFunction] | None = None
+    ) -> None:
         """Compile. Raises `DataflowError` or `UnsupportedError`."""
         parsed, alias = tree.parse(sql)
         self._given = sql
         self._schema = schema
+        self.functions: dict[str, UserFunction] = {}
         self.sql: str = parsed.text
         self.name = sql.strip()
         if alias is not None:
             self.name = alias
         elif isinstance(parsed, tree.Column):
             self.name = _column(parsed, schema).text
-        self._value = _compile(parsed, schema)
+        self._value = _compile(parsed, schema, _Called(functions or {}, self.functions))
         self.type = self._value.type
         if self._value.failure is not None:
             raise DataflowError(f"{sql!r} has a value for no row: {self._value.failure}")
@@ -107,11 +112,11 @@ class CompiledExpression:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CompiledExpression, (self._given, self._schema)
+        return CompiledExpression, (self._given, self._schema, self.functions)
 
     def over(self, schema: pa.Schema) -> CompiledExpression:
         """The same expression over another schema that has its columns."""
-        return CompiledExpression(self._given, schema)
+        return CompiledExpression(self._given, schema, self.functions)
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """One value per row. Raises `EvaluationError` where there is none, e.g. on overflow."""
@@ -122,9 +127,11 @@ class CompiledExpression:
         return as_array(value, batch.num_rows)
 
 
-def compile_expression(sql: str, schema: pa.Schema) -> CompiledExpression:
+def compile_expression(
+    sql: str, schema: pa.Schema, functions: Mapping[str, UserFunction] | None = None
+) -> CompiledExpression:
     """Compile one expression. Raises `DataflowError` or `UnsupportedError`."""
-    return CompiledExpression(sql, schema)
+    return CompiledExpression(sql, schema, functions)
 
 
 def check_carried(expression: CompiledExpression) -> None:
@@ -136,11 +143,15 @@ def check_carried(expression: CompiledExpression) -> None:
         )
 
 
-def compile_projection(expressions: Sequence[str], schema: pa.Schema) -> list[CompiledExpression]:
+def compile_projection(
+    expressions: Sequence[str],
+    schema: pa.Schema,
+    functions: Mapping[str, UserFunction] | None = None,
+) -> list[CompiledExpression]:
     """Compile a list of expressions; `*` stands for all columns."""
     every = [quoted(name) for name in schema.names]
     texts = [text for sql in expressions for text in (every if sql.strip() == "*" else [sql])]
-    compiled = [CompiledExpression(text, schema) for text in texts]
+    compiled = [CompiledExpression(text, schema, functions) for text in texts]
     check_columns([expression.name for expression in compiled], "select")
     for expression in compiled:
         check_carried(expression)
@@ -149,7 +160,24 @@ def compile_projection(expressions: Sequence[str], schema: pa.Schema) -> list[Co
     return compiled
 
 
-def _compile(part: tree.Tree, schema: pa.Schema) -> Value:
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """The user's functions that may be called, and those that are, by their names."""
+
+    known: Mapping[str, UserFunction]
+    called: dict[str, UserFunction]
+
+    def find(self, name: str) -> UserFunction | None:
+        found = self.known.get(name)
+        if found is not None:
+            self.called[name] = found
+        return found
+
+
+_NONE = _Called({}, {})
+
+
+def _compile(part: tree.Tree, schema: pa.Schema, called: _Called = _NONE) -> Value:
     match part:
         case tree.Column():
             return _column(part, schema)
@@ -162,32 +190,35 @@ def _compile(part: tree.Tree, schema: pa.Schema) -> Value:
         case tree.Cast():
             convert = casts.tried if part.is_try else casts.cast
             # What is cast is no literal any more, even to its own type.
-            operand = replace(_compile(part.operand, schema), is_literal=False)
+            operand = replace(_compile(part.operand, schema, called), is_literal=False)
             return convert(operand, named(part.to, part.text), part.text)
         case tree.Case():
-            return _case(part, schema)
+            return _case(part, schema, called)
         case tree.Field():
-            return _field(part, schema)
+            return _field(part, schema, called)
         case tree.Lambda():
             raise DataflowError(f"{part.text}: a lambda stands where a value is needed")
         case tree.Call(name=name) if name in HIGHER_ORDER:
             return higher_order(part, schema, _compile)
         case tree.Call():
-            known(part.name)  # Before its arguments, which may be of a form of their own.
-            return call(part.name, [_compile(a, schema) for a in part.arguments], part.text)
+            own = called.find(part.name)
+            if own is None:
+                known(part.name)  # Before its arguments, which may be of a form of their own.
+            arguments = [_compile(a, schema, called) for a in part.arguments]
+            return own.build(arguments, part.text) if own else call(part.name, arguments, part.text)
         case tree.Operation(symbol=symbol):
             build = _BUILDERS.get(symbol)
             if build is None:
                 raise UnsupportedError(f"{part.text!r}: operator {symbol} is not supported")
-            return build([_compile(each, schema) for each in part.operands], part.text)
+            return build([_compile(each, schema, called) for each in part.operands], part.text)
     raise AssertionError(part)
 
 
-def _field(part: tree.Field, schema: pa.Schema) -> Value:
+def _field(part: tree.Field, schema: pa.Schema, called: _Called) -> Value:
     inner = part.operand
     if isinstance(inner, tree.Column) and not _is_there(inner.name, schema):
         raise DataflowError(f"{part.text!r}: write the column's name alone")
-    return struct_functions.field_of(_compile(inner, schema), part.name, part.text)
+    return struct_functions.field_of(_compile(inner, schema, called), part.name, part.text)
 
 
 def _is_there(name: str, schema: pa.Schema) -> bool:
@@ -246,17 +277,17 @@ def _interval(part: tree.Interval) -> Value:
     return constant(pa.scalar(micros, pa.duration("us")), part.text)
 
 
-def _case(part: tree.Case, schema: pa.Schema) -> Value:
-    subject = None if part.subject is None else _compile(part.subject, schema)
+def _case(part: tree.Case, schema: pa.Schema, called: _Called) -> Value:
+    subject = None if part.subject is None else _compile(part.subject, schema, called)
     branches = []
     for when, then in part.branches:
-        condition = _compile(when, schema)
+        condition = _compile(when, schema, called)
         if subject is None and pa.types.is_null(condition.type):
             raise DataflowError(f"{part.text}: {when.text} is VOID, not BOOLEAN")
         if subject is not None:
             condition = logic.compared("=", subject, condition, part.text)
-        branches.append((condition, _compile(then, schema)))
-    default = None if part.default is None else _compile(part.default, schema)
+        branches.append((condition, _compile(then, schema, called)))
+    default = None if part.default is None else _compile(part.default, schema, called)
     return logic.chosen(branches, default, part.text)
 
 

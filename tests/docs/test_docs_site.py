@@ -101,6 +101,19 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
+def test_the_search_finds_pages_and_asks_nobody_elsewhere(served: str) -> None:
+    asked: list[str] = []
+    with chromium() as browser, opened(browser, DESK) as page:
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{served}/index.html")
+        page.get_by_role("textbox", name="Search").click()
+        page.keyboard.type("promote secondaries")
+        page.wait_for_selector(".md-search-result__link[href*='commands.html']")
+    assert all(url.startswith(served) for url in asked)
+    assert any("search_index.json" in url for url in asked)
+
+
 KINDS = ("index.html", "metrics.html", "kafka.html", "protocols/guarantees.html")
 """Tables, code and figures: looked at by day and by night, others in turns."""
 NAMED = """[...document.querySelectorAll('.md-typeset table:not([class]), .md-typeset pre > code')]

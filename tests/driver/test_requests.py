@@ -1,6 +1,7 @@
 """Requests to a running query reach its driver once, and are refused by name where they must be."""
 
 import json
+import logging
 import os
 import stat
 import threading
@@ -80,6 +81,16 @@ def test_a_unit_stands_for_all_its_nodes(location: str, query: FakeQuery) -> Non
     assert ask(location, "kill", "counts", 20) == {"killed": ["counts[0]", "counts[1]"]}
     assert ask(location, "kill", "bids[0]", 20) == {"killed": ["bids[0]"]}
     assert query.killed == ["counts[0]", "counts[1]", "bids[0]"]
+
+
+def test_what_changes_something_is_said_and_looking_is_not(
+    location: str, query: FakeQuery, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask(location, "status", "", 20)
+    ask(location, "kill", "bids[0]", 20)
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.INFO] == [
+        "bids: kill bids[0] is asked for"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,16 @@ def test_a_node_finds_everything_loaded():
     } <= _loaded_by("from holdfast.shell.spark import task; task.warm_up()")
 
 
+def test_driver_and_daemon_compile_from_two_ends():
+    """Where the driver begins is what the daemon, in the order of its imports, comes to late."""
+    loaded = _loaded_by(
+        "from holdfast.driver import session; "
+        "session.importlib.import_module(session._KERNELS_OF_THE_OTHER_END)"
+    )
+    assert "holdfast.core.state.tree_kernels" in loaded
+    assert not {"holdfast.core.state.aggregate_kernels", "holdfast.api.operators"} & loaded
+
+
 def _loaded_by(statements: str) -> set[str]:
     """The modules of a fresh interpreter that ran these statements."""
     program = f"import sys; {statements}; print(*sys.modules)"

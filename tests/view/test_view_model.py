@@ -69,6 +69,17 @@ def test_a_standstill_is_a_warning_only_while_rows_wait() -> None:
     assert not warnings(with_progress(durable=still, units=units))
 
 
+def test_failures_are_counted_and_an_unknown_backlog_is_no_number() -> None:
+    sources = report(5)["progress"]["sources"]
+    sources[0]["backlogRows"] = None
+    recovery = {**report(5)["progress"]["recovery"], "count": 2}
+    page = page_of(with_progress(sources=sources, recovery=recovery))
+    tile = next(tile for tile in page["tiles"] if tile["name"] == "Failures")
+    assert (tile["value"], tile["note"]) == ("1", "recoveries and takeovers: 2")
+    box = page["live"]["boxes"][f"source {sources[0]['description']}"]
+    assert box["second"] == "backlog unknown"
+
+
 def test_each_trouble_is_named() -> None:
     units = report(5)["progress"]["units"]
     units["unit1"]["consistency"] |= {"state": "up_failure", "missing": ["bids[0]"]}

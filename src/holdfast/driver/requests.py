@@ -28,6 +28,7 @@ _LOG = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.2
 _REMOTE_INTERVAL_S: Final = 2.0
 """How often a folder, and a URL, is looked at: a store takes money for each look."""
+_LOOKS: Final = ("status", "rows")
 STOPPING: Final = {"stopping": True}
 
 
@@ -62,7 +63,10 @@ class RequestDesk:
                 self._done.wait(_REMOTE_INTERVAL_S)
 
     def _serve(self, request: Request) -> None:
-        _LOG.warning("%s: %s %s is asked for", self._query.name, request.action, request.target)
+        # Whoever looks at a view asks four times a second: only what changes something is news.
+        level = logging.DEBUG if request.action in _LOOKS else logging.WARNING
+        asked = f"{request.action} {request.target}".rstrip()
+        _LOG.log(level, "%s: %s is asked for", self._query.name, asked)
         answer = carry_out(self._query, request)
         self._box.answer(request.id, answer)
         if answer == STOPPING:

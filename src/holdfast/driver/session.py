@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -34,6 +34,8 @@ _LOGGERS_OF_LOST_TASKS = (
 _ENVIRONMENT_OF_SQL = {"SPARK_SIMPLIFIED_TRACEBACK": "1"}
 """What Spark SQL's Python workers find set. Spark has a daemon for each set of variables, so that
 nodes and Python in queries share one only if these are set for both."""
+
+_KERNELS_OF_THE_OTHER_END: Final = "holdfast.core.operators.bsort"
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -98,8 +100,13 @@ def _say_less_of_lost_tasks(spark: SparkSession) -> None:
 
 
 def _import_ahead() -> None:
-    """Import what a dataflow needs while Java starts; whoever needs it sooner waits for it."""
+    """Import what a dataflow needs while Java starts; whoever needs it sooner waits for it.
+
+    The first time, kernels are compiled, for half a minute. The daemon does so in the order of its
+    imports, so this begins at the other end: each then finds what the other has compiled.
+    """
     with contextlib.suppress(Exception):  # Whoever needs it is told.
+        importlib.import_module(_KERNELS_OF_THE_OTHER_END)
         importlib.import_module("holdfast.api.dataflow")
         importlib.import_module("holdfast.driver.starting")
 

@@ -196,9 +196,9 @@ def _tiles(
             "note": f"at the sinks, UTC, {watermark[:10]}" if watermark else "at the sinks",
         },
         {
-            "name": "Failures survived",
-            "value": figure(recovery["count"]),
-            "note": f"of {figure(len(progress['failures']))} failures",
+            "name": "Failures",
+            "value": figure(len(progress["failures"])),
+            "note": f"recoveries and takeovers: {figure(recovery['count'])}",
         },
         {
             "name": "Runs for",
@@ -288,7 +288,9 @@ def _boxes(
             {
                 "level": "up" if is_live else "over",
                 "first": rate(source["inputRowsPerSecond"]),
-                "second": f"{figure(source['backlogRows'])} wait",
+                "second": "backlog unknown"
+                if source["backlogRows"] is None
+                else f"{figure(source['backlogRows'])} wait",
             },
         )
     rates = {edge["to"]: edge["rowsPerSecond"] for edge in progress.get("edges", ())}

@@ -94,7 +94,8 @@ def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns) -> None
 
 def test_a_driver_in_standby_takes_over_from_one_that_is_killed(runs: ClusterRuns) -> None:
     """It is an application of its own, with executors of its own on the same workers."""
-    outcome = runs.execute("standby", "upstream")
+    # Input must not end before the second one is ready, however long that takes.
+    outcome = runs.execute("standby", "upstream", seconds=20.0)
     check(outcome)
     assert outcome.first_output_ms is not None
 

@@ -20,7 +20,7 @@ from holdfast.driver.delta_sink import delta_sink
 from holdfast.driver.files_sink import files_sink
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
-from holdfast_bench import cold_start, reading, visible
+from holdfast_bench import boundary, cold_start, reading, visible
 from holdfast_bench.inputs import FILES_PER_TRIGGER, TRIGGERS, Recording, record_parquet
 from holdfast_bench.reporter import former_results, machine_of, table, write_page
 from holdfast_bench.running import BenchFailed, finish, median
@@ -36,9 +36,13 @@ FULL: Final = Sizes({"q1": 50_000_000, "q3": 6_000_000, "q8": 1_200_000, "q12": 
 QUICK: Final = Sizes({"q12": 2_000_000}, 1)
 READ: Final = {"parquet": 10_000_000, "csv": 2_000_000, "json": 1_000_000}
 """Rows of each format that the readers alone read."""
-EXPERIMENTS: Final = ("queries", "delta", "reading", "visible", "kills", "cold_start")
+EXPERIMENTS: Final = (
+    *("queries", "delta", "reading", "boundary"),
+    *("visible", "kills", "cold_start"),
+)
 KILLS: Final = 50
 DELTA_ROWS: Final = 10_000_000
+BOUNDARY_ROWS: Final = 10_000_000
 DELTA_TARGET: Final = 1e6
 """Rows per second into a Delta table, at least."""
 _EVERY: Final = "250 milliseconds"
@@ -108,6 +112,13 @@ def run(
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
             results["reading"] = reading.measure(READ, sizes.repeats, Path(folder))
     is_full = sizes.repeats > 1
+    if "boundary" in only:
+        say("rows of a DataFrame that is no plain scan")
+        rows = BOUNDARY_ROWS if is_full else BOUNDARY_ROWS // 10
+        spark = session("holdfast-files")
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            results["boundary"] = boundary.measure(spark, rows, sizes.repeats, Path(folder))
+        spark.stop()
     if "visible" in only:
         results["visible"] = visible.measure(visible.FULL if is_full else visible.QUICK, say)
     if "kills" in only:
@@ -296,6 +307,7 @@ def render(results: dict[str, Any]) -> str:
     page = f"{_INTRODUCTION}Machine: {given}. {size}.{_measured_on(results)}\n\n"
     page += table(header, rows) if rows else ""
     page += _rendered_delta(results) + _rendered_readers(results)
+    page += boundary.render(results["boundary"]) if "boundary" in results else ""
     page += visible.render(results["visible"]) if "visible" in results else ""
     page += _rendered_kills(results)
     return page + _rendered_start(results)

@@ -37,9 +37,12 @@ def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() ->
     assert "Cold start" not in files.render(found)
     seconds = {"holdfast": 0.5, "pyarrow": 0.25}
     found["reading"] = [{"format": "csv", "rows": 10**6, "seconds": seconds, "ratio": 0.5}]
+    seconds = {"holdfast": 2.0, "mapInArrow": 1.9}
+    found["boundary"] = {"rows": 6 * 10**6, "seconds": seconds, "ratio": 0.95}
     found["cold_start"] = {"seconds": {"holdfast": 9.0, "pyspark": 6.0}, "ratio": 1.5}
     page = files.render(found)
     assert "| csv | 1,000,000 | 2.0 M | 4.0 M | 0.50 | 0.6: not met |" in page
+    assert "| 6,000,000 | 3.00 M | 3.16 M | 0.95 | 0.9: met |" in page
     assert "| 9.0 | 6.0 | 1.50 | 1.5: met |" in page
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from without_spark import without_spark
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
 from holdfast.driver.data_source import HoldfastSource
+from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
 
@@ -22,7 +22,7 @@ def read(**options: str) -> tuple[list[str], list[dict[str, Any]]]:
     schema = source.schema()
     reader = source.reader(schema)
     rows = [row for part in reader.partitions() for b in reader.read(part) for row in b.to_pylist()]
-    return to_arrow_schema(schema, timezone="UTC").names, rows
+    return to_arrow_schema(schema).names, rows
 
 
 def test_a_table_has_the_columns_that_its_schema_says_and_a_log_is_read_as_one(

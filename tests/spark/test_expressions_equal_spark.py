@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from random_sql import RandomSql, edge_values
 
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression, compile_expression
 from holdfast.api.expressions.types import name_of
 from holdfast.core.operators.bad_rows import is_evaluable
 from holdfast.errors import DataflowError, UnsupportedError
+from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 
 pytestmark = pytest.mark.slow
 
@@ -685,7 +685,7 @@ def _differences(
         columns.append(f"{guarded} AS c{number}")
     frame = spark.sql(f"SELECT {', '.join(columns)} FROM rows ORDER BY id")
     expected = frame.toArrow()
-    types = to_arrow_schema(frame.schema, timezone="UTC")
+    types = to_arrow_schema(frame.schema)
     for number, (expression, mask) in enumerate(zip(compiled, masks, strict=True)):
         text = texts[number]
         if name_of(types.field(number).type) != name_of(expression.type):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 from holdfast.shell.spark.data_source import LogSource, checked
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class HoldfastSource(LogSource):
         options = checked(self.options)
         if not has_table(options):
             return super().reader(schema)
-        return _TableReader(options, to_arrow_schema(schema, timezone="UTC"))
+        return _TableReader(options, to_arrow_schema(schema))
 
 
 class _TableReader(DataSourceReader):

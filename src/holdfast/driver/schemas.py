@@ -19,11 +19,11 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedError: A column has a type that Holdfast does not carry.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 
     _require_bytes(schema)
     fields = []
-    for field in to_arrow_schema(schema, timezone="UTC").remove_metadata():
+    for field in to_arrow_schema(schema).remove_metadata():
         field = field.remove_metadata()  # Spark's watermark is no property of our streams.
         if not is_carried(field.type):
             raise UnsupportedError(
@@ -66,12 +66,12 @@ def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
 
 def state_schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
     """The same of a state, whose columns may have any type that Arrow has."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 
     if isinstance(given, pa.Schema):
         return given
     spark_schema = _parsed(given) if isinstance(given, str) else given
-    return to_arrow_schema(spark_schema, timezone="UTC").remove_metadata()
+    return to_arrow_schema(spark_schema).remove_metadata()
 
 
 def _parsed(ddl: str) -> StructType:

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.feed_rows import FEED_FIELDS
@@ -39,6 +39,7 @@ from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.active_session import active_session
+from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 from holdfast.shell.spark.data_source_options import is_true, whole_number
 from holdfast.shell.spark.offsets import offset_of, place_in
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
@@ -287,21 +288,21 @@ class LogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _Reader(checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _Reader(checked(self.options), to_arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         options = _checked_for_streams(self.options)
         reader = _CorrectedReader if _has_corrections(options, _find(options)) else _StreamReader
-        return reader(options, to_arrow_schema(schema, timezone="UTC"))
+        return reader(options, to_arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `DataFrame.write`."""
-        return _BatchWriter(checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _BatchWriter(checked(self.options), to_arrow_schema(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """For `DataFrame.writeStream`."""
-        return _StreamWriter(checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _StreamWriter(checked(self.options), to_arrow_schema(schema))
 
 
 class _Range(InputPartition):
@@ -607,7 +608,7 @@ def write_frame(df: DataFrame, path: str, **options: str) -> None:
         options: See `WRITE_OPTIONS`.
     """
     given = checked({"path": path, **options})
-    writer = _BatchWriter(given, to_arrow_schema(df.schema, timezone="UTC"))
+    writer = _BatchWriter(given, to_arrow_schema(df.schema))
     # Spark parses names of columns here; odd ones are none to it.
     numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     write = partial(_written_part, writer, tuple(df.columns))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 from holdfast.shell.spark.data_source import LogSource, load
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.commit_counting import user_files_of
@@ -45,7 +45,7 @@ def load_now(spark: SparkSession, path: str, **options: str) -> DataFrame:
     schema = source.schema()
     reader = source.reader(schema)
     batches = [rows for part in reader.partitions() for rows in reader.read(part)]
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = to_arrow_schema(schema)
     rows = pa.Table.from_batches(batches) if batches else wanted.empty_table()
     with _set(spark, _IN_FEW_PARTITIONS):
         return spark.createDataFrame(rows.cast(wanted).combine_chunks(), schema)

@@ -270,8 +270,8 @@ class Inspection:
                 continue
             finally:
                 io.close()
-            built = {d["name"]: built(d, pages) for d in self._units[unit]}
-            rows = built[operator].state_rows()
+            operators = {d["name"]: built(d, pages) for d in self._units[unit]}
+            rows = operators[operator].state_rows()
             if rows is None:
                 raise InspectionError(f"{operator} keeps no rows")
             return rows.append_column("_node", pa.array([node] * len(rows), pa.string()))

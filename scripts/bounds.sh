@@ -36,7 +36,7 @@ for python in "${pythons[@]}"; do
     echo "== $("$python" --version), $end versions"
     "$uv" venv --quiet --clear --python "$(command -v "$python")" "$place"
     "$uv" pip install --quiet --python "$place/bin/python" --resolution "$resolution" \
-      ".[view,metrics,otel,s3]" "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120" "cryptography>=44"
+      ".[view,metrics,otel,s3,kafka]" "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120" "cryptography>=44"
     "$uv" pip list --quiet --python "$place/bin/python" | grep -E "$named"
     # Spark 4.1 does not have the tester that one test compares with. Older typers use what click will drop.
     "$place/bin/python" -c 'import pyspark.sql.streaming.tws_tester' 2>/dev/null ||

@@ -14,12 +14,12 @@ from holdfast_bench.simulation import CampaignSizes
 
 def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     file = tmp_path / "campaign.json"
-    for seeds in (2, 3):
+    for seeds in (2, 4):
         simulation.run(CampaignSizes(seeds, 0, 40, file, has_scale=False), print)
     kept = pieces.load(file)
     (piece,) = kept["simulated"]
-    assert (piece["first_seed"], piece["runs"]) == (40, 5)
-    at_once = run_all(map(Run, range(40, 45)), processes=1)
+    assert (piece["first_seed"], piece["runs"]) == (40, 6)
+    at_once = run_all(map(Run, range(40, 46)), processes=1)
     assert piece["events"] == at_once.events
     assert piece["faults_injected"] == dict(sorted(at_once.faults.items()))
     assert len(piece["pairs_of_faults_met"]) == len(at_once.pairs)
@@ -27,9 +27,9 @@ def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     assert piece[pieces.PROBES] == [f"{seed} {at_once.digests[seed][:12]}" for seed in (40, 42)]
     assert piece["beside"] == dict.fromkeys(BESIDE, 1)
     page = simulation.render({"machine": {}, **kept, "counting": kept, "scale": []})
-    assert "5 seeds (40 to 44)" in page
+    assert "6 seeds (40 to 45)" in page
     nothing: dict[str, list[pieces.Piece]] = {"simulated": [], "real": []}
-    assert "5 seeds" not in simulation.render(
+    assert "6 seeds" not in simulation.render(
         {"machine": {}, **kept, "counting": nothing, "scale": []}
     )
 

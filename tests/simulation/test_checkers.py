@@ -199,9 +199,10 @@ AT_25 = RestartPoint(processed_before={STREAM: 25})
 def lines_of_two() -> Lines:
     """A sender, and a receiver that recovers together with it; both are at work."""
     spec = SimpleNamespace(stream=STREAM, producer=SENDER, is_from_region=True, is_feedback=False)
+    common = {"region": "r", "cuts": Cuts.UNCOORDINATED, "checkpoints": None}
     plans = [
-        SimpleNamespace(node=SENDER, region="r", inputs=(), cuts=Cuts.UNCOORDINATED),
-        SimpleNamespace(node=RECEIVER, region="r", inputs=(spec,), cuts=Cuts.UNCOORDINATED),
+        SimpleNamespace(node=SENDER, inputs=(), **common),
+        SimpleNamespace(node=RECEIVER, inputs=(spec,), **common),
     ]
     lines = Lines()
     world: Any = SimpleNamespace(plans={plan.node: plan for plan in plans})

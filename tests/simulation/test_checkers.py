@@ -196,6 +196,11 @@ SENT, TAKEN = RestartPoint(1, next_ids={STREAM: 21}), RestartPoint(1, processed_
 AT_25 = RestartPoint(processed_before={STREAM: 25})
 
 
+def begun() -> tuple[Any, ...]:
+    """The journal of two that recover together, each with a point."""
+    return lives(1, SENDER, RECEIVER), noted(SENDER, SENT), noted(RECEIVER, TAKEN)
+
+
 def lines_of_two() -> Lines:
     """A sender, and a receiver that recovers together with it; both are at work."""
     spec = SimpleNamespace(stream=STREAM, producer=SENDER, is_from_region=True, is_feedback=False)
@@ -207,7 +212,7 @@ def lines_of_two() -> Lines:
     lines = Lines()
     world: Any = SimpleNamespace(plans={plan.node: plan for plan in plans})
     lines.begin(world)
-    lines.journalled((lives(1, SENDER, RECEIVER), noted(SENDER, SENT), noted(RECEIVER, TAKEN)))
+    lines.journalled(begun())
     return lines
 
 
@@ -273,9 +278,10 @@ def test_the_line_may_have_moved_in_a_journal_whose_driver_never_heard_so() -> N
     newer = (noted(SENDER, replace(sent, sequence=2)), noted(RECEIVER, replace(taken, sequence=2)))
     for is_known in (True, False):
         lines = lines_of_two()
-        lines.journalled((*newer, LineMoved({SENDER: first, RECEIVER: first})))
+        former = (*newer, LineMoved({SENDER: first, RECEIVER: first}))
+        lines.journalled(former)
         if is_known:
-            lines.recovered((LineMoved({SENDER: second}),))
+            lines.recovered((*begun(), *former, LineMoved({SENDER: second})))
             lines.journalled((LineMoved({RECEIVER: second}),))
         else:
             with pytest.raises(Violation, match=r"I-LINE.*has 31 .*has sent 21"):

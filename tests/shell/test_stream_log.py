@@ -300,7 +300,7 @@ def test_a_record_that_seems_to_go_on_beyond_the_end_is_damage_to_whoever_takes_
     put(log, 5)
     log.close()
     whole = newest(tmp_path).read_bytes()
-    refused = 0
+    refused, open_before = 0, len(os.listdir("/proc/self/fd"))
     for position in range(64 * 8):
         data = bytearray(whole)
         data[place + position // 8] ^= 1 << (position % 8)
@@ -308,12 +308,14 @@ def test_a_record_that_seems_to_go_on_beyond_the_end_is_damage_to_whoever_takes_
         copy.mkdir()
         (copy / newest(tmp_path).name).write_bytes(data)
         try:
-            next_id = writer(copy, 2).next_id
+            taken_over = writer(copy, 2)
         except StreamLogCorrupt:
             refused += 1
         else:
-            assert next_id == 15, "a byte without a meaning"
+            assert taken_over.next_id == 15, "a byte without a meaning"
+            taken_over.close()
     assert refused > 64 * 8 * 3 / 4
+    assert len(os.listdir("/proc/self/fd")) == open_before, "who is refused leaves no file open"
 
 
 def test_a_writer_that_goes_on_meanwhile_is_no_damage(

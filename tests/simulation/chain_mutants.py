@@ -30,6 +30,16 @@ def _forget_what_stands_between(original: Any) -> Any:
     return given
 
 
+def _look_when_the_pass_has_run(original: Any) -> Any:
+    """Of three in a row the second one may have let go of what it has just given to the third."""
+
+    def given(self: TakingPart, number: int, *arguments: Any) -> None:
+        self._places_of[number] = self._places(self._chained_before[number])
+        original(self, number, *arguments)
+
+    return given
+
+
 CHAIN_MUTANTS = {
     "begins where rows come from, not state": Mutant(
         TakingPart, "causes", _forget_what_state_before_it_goes_back_to, ("kill",),
@@ -37,5 +47,8 @@ CHAIN_MUTANTS = {
     ),
     "forgets what stands between": Mutant(
         TakingPart, "given", _forget_what_stands_between, ("kill",), "upstream backup", "chain"
+    ),
+    "looks when the pass has run": Mutant(
+        TakingPart, "given", _look_when_the_pass_has_run, ("kill",), "upstream backup", "chain"
     ),
 }  # fmt: skip

@@ -104,7 +104,8 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
     "approach", ["upstream backup", "active standby", "passive standby", "replicated"]
 )
 def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: str) -> None:
-    runs = [Run(seed, kinds=_DEADLY, dataflow="chain", approach=approach) for seed in range(12)]
+    kinds = [_DEADLY] * 12 + [("kill",)] * 12
+    runs = [Run(n, kinds=k, dataflow="chain", approach=approach) for n, k in enumerate(kinds)]
     summary = run_all(runs, processes=2)
     assert not summary.violations, [o.violation for o in summary.violations]
     assert summary.faults

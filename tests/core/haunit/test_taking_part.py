@@ -53,20 +53,46 @@ def counts(name: str, schema: pa.Schema, size_us: int, pages: PageManager) -> Wi
 COUNTED = counts("", SCHEMA, 10, PageManager()).output_schema
 
 
+class Number:
+    """What was counted."""
+
+    name, type = "n", pa.int64()
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        return batch.column(2)
+
+
+def sums(name: str, schema: pa.Schema, size_us: int, pages: PageManager) -> WindowAggregate:
+    total: list[Any] = [("sum", Number(), "n")]
+    return Counts(name, schema, [], total, size_us=size_us, manager=pages)
+
+
+SUMMED = sums("", COUNTED, 50, PageManager()).output_schema
+THREE = (
+    OperatorSpec("counts", lambda p: counts("counts", SCHEMA, 10, p), (("port", 0),)),
+    OperatorSpec("sums", lambda p: sums("sums", COUNTED, 50, p), (("operator", 0),)),
+    OperatorSpec("tops", lambda p: sums("tops", SUMMED, 100, p), (("operator", 1),)),
+)
+
+
 class Unit:
     """Windows of 10 µs, of which those with fewer than three tuples are counted by windows of 100.
 
     Both keep state, and are in one unit that reads a source.
     """
 
-    def __init__(self, begins: Beginning | None = None) -> None:
+    def __init__(
+        self, begins: Beginning | None = None, others: tuple[OperatorSpec, ...] = ()
+    ) -> None:
         self.rare = Rare()
-        specs = (
+        specs = others or (
             OperatorSpec("counts", lambda p: counts("counts", SCHEMA, 10, p), (("port", 0),)),
             OperatorSpec("rare", lambda _: Filter("rare", COUNTED, self.rare), (("operator", 0),)),
             OperatorSpec("tops", lambda p: counts("tops", COUNTED, 100, p), (("operator", 1),)),
         )
-        output = OutputSpec(("operator", 2), COUNTED, (OUT,), (), is_sink=True)
+        output = OutputSpec(
+            ("operator", 2), SUMMED if others else COUNTED, (OUT,), (), is_sink=True
+        )
         source = InputSpec(IN, 0, SCHEMA, None)
         plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, specs, (output,))
         empty = Beginning(point=RestartPoint(), pages=PageManager(512), newest_sequence=0)
@@ -113,6 +139,19 @@ def test_partial_results_of_a_replay_get_into_no_state_behind_them() -> None:
     assert again.read(5, [35], 110) == [2]
     assert again.rare.asked == [1, 1]
     assert again.unit.cut(2).needed_from == first.unit.cut(2).needed_from
+
+
+def test_of_three_the_second_has_let_go_in_the_pass_in_which_it_gives_to_the_third() -> None:
+    first = Unit(others=THREE)
+    for number in range(12):  # The one before the last closes the first window of 50.
+        assert first.read(number, [number * 5], number * 5) == []
+    cut = first.unit.cut(1)
+    assert {name: at.boundary_us for name, at in cut.taking_part.items()} == {"sums": 5, "tops": 45}
+    assert first.read(12, [100], 110) == [12]
+    again = Unit(Beginning(point=cut, pages=PageManager(), newest_sequence=1, silent_to=cut), THREE)
+    for number in range(cut.needed_from[IN], 12):
+        assert again.read(number, [number * 5], number * 5) == []
+    assert again.read(12, [100], 110) == [12]
 
 
 def test_a_point_of_an_earlier_version_leaves_nobody_out() -> None:

@@ -16,7 +16,8 @@ operator was given:
    so, as its cause. An entry of the account says from which place on which tuple counted.
 3. At a restart point the operator says which tuple its own state goes back to. The newest entry
    that is no newer than that says where it takes part.
-4. What stands before it must take part early enough to be right there. An entry names their places.
+4. What stands before it must take part early enough to be right there. An entry names their places,
+   as they were before the pass: in it they may let go of what they put out.
 
 An operator without state that is chained is given nothing partial either: an expression could fail
 on what has never been.
@@ -112,7 +113,12 @@ class TakingPart:
             for number, is_chained in enumerate(self.chained)
             if is_chained and self._with_state[number]
         }
+        self._chained_before: dict[int, list[int]] = {
+            number: [n for n in self._before[number] if self.chained[n]] for number in self._entries
+        }
         self._here = InputCut((), BEGINNING_US, 0, ())
+        self._places_of: dict[int, dict[int, InputCut]] = {}
+        """Per chained operator from where on those before it have to take part; see `causes`."""
 
     @property
     def has_chain(self) -> bool:
@@ -128,7 +134,12 @@ class TakingPart:
     def causes(self) -> list[np.ndarray | None]:
         """Per operator to which tuples goes back what the coming pass gives it; None: it is not
         chained, and its rows tell. int64 per input stream.
+
+        To be called before each pass, as what stands before an operator is as it was only then.
         """
+        self._places_of = {
+            number: self._places(before) for number, before in self._chained_before.items()
+        }
         untaken = np.array(self._here.untaken_from, dtype=np.int64)
         needed = [
             operator.oldest_needed() if is_with_state else None
@@ -165,9 +176,8 @@ class TakingPart:
                 )
             if bool((low == newest).all()):
                 return
-        before = [n for n in self._before[number] if self.chained[n]]
-        found = self._places(before)
-        others = {n: found.get(n, self._here) for n in before}
+        found = self._places_of[number]
+        others = {n: found.get(n, self._here) for n in self._chained_before[number]}
         entries.append(_Entry(low, self._here, others))
         if len(entries) > _ENTRIES_MAX:
             self._entries[number] = deque(list(entries)[::2])

@@ -305,7 +305,9 @@ class FileRecorder:
         if watch is None or watch.fileno() < 0:
             self._is_stopping.wait(wait_s)
             return
-        select.select([watch.fileno()], [], [], wait_s)
+        ready = select.poll()  # Where many files are open, select() takes no more.
+        ready.register(watch.fileno(), select.POLLIN)
+        ready.poll(wait_s * 1000)
         watch.clear()
 
 

@@ -13,6 +13,7 @@ import mmap
 import os
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -520,14 +521,14 @@ class StreamLogWriter:
                 reader = tail
             else:
                 reader = StreamLogReader(str(self._folder), segment.first_id, skips=True)
-            if reader.schema is not None and not reader.schema.equals(self._schema):
-                raise SchemaMismatch(
-                    f"{self._folder} holds {reader.schema}, which differs from {self._schema}"
-                )
-            reader.skip_to_end()
-            reader.require_end()
-            end = LogEnd(reader.next_id, reader.boundary_us, reader.ended)
-            reader.close()
+            with closing(reader):
+                if reader.schema is not None and not reader.schema.equals(self._schema):
+                    raise SchemaMismatch(
+                        f"{self._folder} holds {reader.schema}, which differs from {self._schema}"
+                    )
+                reader.skip_to_end()
+                reader.require_end()
+                end = LogEnd(reader.next_id, reader.boundary_us, reader.ended)
             sync_path(segment.path)  # Its writer may have died before it did.
             if end.has_ended or end.boundary_us > BEGINNING_US or end.next_id > segment.first_id:
                 return end  # An empty newest segment may say nothing; the one before it does.

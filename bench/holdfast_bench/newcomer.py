@@ -32,6 +32,7 @@ COMMANDS: Final = (
 _KEPT: Final = ("LANG", "JAVA_HOME", "TERM")
 _KEPT_BEGINNINGS: Final = ("PIP_", "SSL_", "REQUESTS_")
 _SURVIVED: Final = re.compile(r"\bcounts\[0\] back after \d+ ms")
+_LOST: Final = "counts[0] failed"
 _TIMEOUT_S: Final = 900.0
 _INTRODUCTION: Final = """# A newcomer's path
 
@@ -121,14 +122,15 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
     rows = [(f"`{step['command']}`", step["took_s"]) for step in results["steps"]]
-    last = results["steps"][-1]["said"].strip()
+    said = results["steps"][-1]["said"].strip()
+    last = said[max(0, said.find(_LOST)) :]  # Spark speaks of itself before.
     return "".join(
         [
             _INTRODUCTION,
             f"Machine: {machine_of(results)}. The wheel has {results['wheel_kb']:,} kB.\n\n",
             table(("command", "seconds"), rows),
             f"\n{results['took_s']} s in all; the target is {TARGET_S:.0f} s, and at most "
-            f"{COMMANDS_MAX} commands. The last one says:\n\n",
+            f"{COMMANDS_MAX} commands. The last one ends with:\n\n",
             f"```text\n{last}\n```\n",
         ]
     )

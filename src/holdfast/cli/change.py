@@ -21,7 +21,6 @@ from holdfast.cli.run import (
     arguments,
     wishes,
 )
-from holdfast.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,15 +85,11 @@ def _with_flow(
     """Do something with the dataflow of a file, and a session that ends with it."""
     from holdfast.driver.session import session
 
-    place = flow_file.split(target)
-    if place is None:
-        raise OptionError(f"{target!r} is no file.py or file.py:name")
-    flow_file.check(place[0])
+    file = flow_file.file_and_name(target)
+    flow_file.check(file[0])  # Before Spark starts, which takes seconds.
     spark = session("holdfast-change", slots=slots)
     try:
-        module = flow_file.module_of(place[0])
-        flow = flow_file.dataflow_of(module, place[1], spark)
-        of_file: dict[str, Any] = {"protection": getattr(module, "protection", None)}
+        flow, of_file = flow_file.loaded(file, spark)
         return act(flow, spark, of_file | given)
     finally:
         spark.stop()

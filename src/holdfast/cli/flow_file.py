@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError, OptionError
 
@@ -29,6 +29,25 @@ def split(target: str) -> tuple[str, str] | None:
     if target.endswith(".py"):
         return target, DEFAULT_NAME
     return (f"{path}.py", name) if name else None
+
+
+def file_and_name(target: str) -> tuple[str, str]:
+    """The same. Raises `OptionError` if it is neither."""
+    place = split(target)
+    if place is None:
+        raise OptionError(f"{target!r} is no file.py or file.py:name")
+    return place
+
+
+def loaded(file: tuple[str, str], spark: SparkSession) -> tuple[Dataflow, dict[str, Any]]:
+    """The dataflow of a file, and what the file says of how it starts, as `flow.start` takes it.
+
+    Raises:
+        OptionError: As `module_of` and `dataflow_of`.
+    """
+    module = module_of(file[0])
+    flow = dataflow_of(module, file[1], spark)
+    return flow, {"protection": getattr(module, "protection", None)}
 
 
 def module_of(path: str) -> ModuleType:

@@ -89,7 +89,7 @@ def run(
     Ctrl-C and SIGTERM stop it in order; run it again at the same location, and it goes on. A
     driver in standby takes over then.
     """
-    file = _file_and_name(target)
+    file = flow_file.file_and_name(target)
     start = arguments(location, protection, guarantee, interval, parallelism, conf)
     start |= {"standby": standby, "state": wishes(keep, drop)}
     console = Console(stderr=True)
@@ -160,10 +160,8 @@ def _run(
             spark = session("holdfast-run", slots=slots)
             stops.insert(0, lambda: _stop_spark(spark))
             interrupts.take_over()
-        module = flow_file.module_of(file[0])
-        flow = flow_file.dataflow_of(module, file[1], spark)
+        flow, of_file = flow_file.loaded(file, spark)
         interrupts.take_over()  # The file may have made a session of its own.
-        of_file: dict[str, Any] = {"protection": getattr(module, "protection", None)}
         query = flow.start(spark, **of_file | start)
         stops.insert(0, lambda: query.stop(is_over=False))
         if served.view_port is not None:
@@ -187,13 +185,6 @@ def _stop_spark(spark: SparkSession) -> None:
     """All that matters has been said: what Spark says of tasks that end with it is noise."""
     spark.sparkContext.setLogLevel("OFF")
     spark.stop()
-
-
-def _file_and_name(target: str) -> tuple[str, str]:
-    place = flow_file.split(target)
-    if place is None:
-        raise OptionError(f"{target!r} is no file.py or file.py:name")
-    return place
 
 
 def _serve_metrics(port: int, console: Console) -> Callable[[], None]:

@@ -267,15 +267,11 @@ class Comparison:
     def changes(self, *, is_at_cut: bool) -> Changes:
         """What happens."""
         old, new = _Read.of(self.former), _Read.of(self.wanted)
-        refused = [*self._of_all(old, new)]
         if any(step.word == Loop.WORD for step in (*old.steps.values(), *new.steps.values())):
             return Changes((), ("it has a loop, whose nodes are at no cut in common",))
-        found = [
-            self._of_step(name, old, new)
-            for name in dict.fromkeys([*new.steps, *old.steps])
-            if name in new.steps or name in old.steps
-        ]
-        found += [self._of_sink(name, old, new) for name in dict.fromkeys([*new.sinks, *old.sinks])]
+        refused = [*self._of_all(old, new)]
+        found = [self._of_step(name, old, new) for name in new.steps | old.steps]
+        found += [self._of_sink(name, old, new) for name in new.sinks | old.sinks]
         refused += [str(each) for each in found if each.state == "refused"]
         both = [unit for unit in new.counts if unit in old.counts]
         for unit in both:

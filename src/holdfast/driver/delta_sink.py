@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.api.windows import duration_us
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError
-from holdfast.shell.sinks.claimed_table import made_up_name
-from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.sinks.delta import DeltaSinkSpec, Progress, require_columns
 from holdfast.shell.storage.errors import BadName, SchemaMismatch
 from holdfast.shell.storage.paths import check_url
-from holdfast.shell.storage.places import is_remote, local_path, store_at
+from holdfast.shell.storage.places import is_remote, whole_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.shell.sinks.claimed_table import Said
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaSink:
+class DeltaSink(TableSink):
     """A Delta table to write.
 
     Attributes:
@@ -42,15 +40,10 @@ class DeltaSink:
     every_us: int
     merge_every_us: int | None = None
 
-    unsynced_max: ClassVar[int] = 2 * CUT_TUPLES  # Some are collected while others are written.
-
     @property
     def place(self) -> str:
         """For messages."""
         return f"the Delta table {self.table}"
-
-    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> None:
-        """Files have no place for what is tentative."""
 
     def spec(self, sink: str, instance: int, place: str) -> DeltaSinkSpec:
         """What one instance writes."""
@@ -79,33 +72,13 @@ class DeltaSink:
         rows = self._opened().to_pyarrow_table().select(schema.names).cast(schema)
         return spark.createDataFrame(rows)
 
-    def promised_us(self, name: str, location: str) -> int:
-        """See `ReadableSink`."""
-        table = self._opened()
-        found = [of.boundary_us(table) for of in self._streams(name, location).values()]
-        return min(found) if found else BEGINNING_US
-
-    def is_published(self, name: str, location: str, wanted: Mapping[str, int]) -> bool:
-        """See `ReadableSink`."""
-        table, streams = self._opened(), self._streams(name, location)
-        return all(
-            stream in streams and (streams[stream].next_id(table) or 0) >= before
-            for stream, before in wanted.items()
-        )
-
-    def _opened(self) -> Any:
+    def _opened(self) -> DeltaTable:
         from deltalake import DeltaTable
 
         return DeltaTable(self.table)
 
-    def _streams(self, name: str, location: str) -> dict[str, Progress]:
-        path = os.path.join(location, "streams", name)
-        return {
-            f"{name}[{index}]": Progress(
-                made_up_name(os.path.join(path, index), f"{name}[{index}]")
-            )
-            for index in store_at(path).children()
-        }
+    def _said(self, table: DeltaTable, name: str) -> Said:
+        return Progress(name).said(table)
 
 
 def delta_sink(
@@ -131,7 +104,7 @@ def delta_sink(
             check_url(path)
     except BadName as error:
         raise DataflowError(str(error)) from None
-    table = path.rstrip("/") if is_remote(path) else os.path.abspath(local_path(path))
+    table = whole_place(path)
     if DeltaTable.is_deltatable(table):
         try:
             require_columns(DeltaTable(table), schema, table)

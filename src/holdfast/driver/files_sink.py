@@ -18,7 +18,7 @@ from holdfast.shell.sinks.files import CutStore, FilesSinkSpec
 from holdfast.shell.sinks.user_folder import user_folder
 from holdfast.shell.storage.errors import BadName
 from holdfast.shell.storage.paths import check_url
-from holdfast.shell.storage.places import is_remote, local_path, store_at
+from holdfast.shell.storage.places import is_remote, store_at, whole_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +133,7 @@ def files_sink(
             check_url(path)
     except BadName as error:
         raise DataflowError(str(error)) from None
-    folder = path.rstrip("/") if is_remote(path) else os.path.abspath(local_path(path))
+    folder = whole_place(path)
     return FilesSink(folder, format, partition_by, duration_us(every))
 
 

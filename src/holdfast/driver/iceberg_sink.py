@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.api.windows import duration_us
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError
-from holdfast.shell.sinks.claimed_table import made_up_name
-from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.sinks.iceberg import (
     Catalog,
     IcebergSinkSpec,
@@ -21,16 +18,18 @@ from holdfast.shell.sinks.iceberg import (
     require_columns,
 )
 from holdfast.shell.storage.errors import SchemaMismatch
-from holdfast.shell.storage.places import store_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.shell.sinks.claimed_table import Said
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergSink:
+class IcebergSink(TableSink):
     """An Iceberg table to write.
 
     Attributes:
@@ -45,15 +44,10 @@ class IcebergSink:
     schema: pa.Schema
     every_us: int
 
-    unsynced_max: ClassVar[int] = 2 * CUT_TUPLES  # Some are collected while others are written.
-
     @property
     def place(self) -> str:
         """For messages."""
         return f"the Iceberg table {self.table}"
-
-    def feed_spec(self, sink: str, feed: str, instance: int, place: str) -> None:
-        """Tables have no place for what is tentative."""
 
     def spec(self, sink: str, instance: int, place: str) -> IcebergSinkSpec:
         """What one instance writes."""
@@ -72,31 +66,11 @@ class IcebergSink:
         rows = self._opened().scan().to_arrow().select(schema.names).cast(schema)
         return spark.createDataFrame(rows)
 
-    def promised_us(self, name: str, location: str) -> int:
-        """See `ReadableSink`."""
-        table = self._opened()
-        said = [of.said(table) for of in self._streams(name, location).values()]
-        return min((each.boundary_us for each in said), default=BEGINNING_US)
-
-    def is_published(self, name: str, location: str, wanted: Mapping[str, int]) -> bool:
-        """See `ReadableSink`."""
-        table, streams = self._opened(), self._streams(name, location)
-        return all(
-            stream in streams and (streams[stream].said(table).next_id or 0) >= before
-            for stream, before in wanted.items()
-        )
-
-    def _opened(self) -> Any:
+    def _opened(self) -> Table:
         return opened(self.catalog, self.table)
 
-    def _streams(self, name: str, location: str) -> dict[str, Progress]:
-        path = os.path.join(location, "streams", name)
-        return {
-            f"{name}[{index}]": Progress(
-                made_up_name(os.path.join(path, index), f"{name}[{index}]")
-            )
-            for index in store_at(path).children()
-        }
+    def _said(self, table: Table, name: str) -> Said:
+        return Progress(name).said(table)
 
 
 def iceberg_sink(

@@ -180,7 +180,7 @@ def changes(
     plan = request.place()
     text = describe(request.flow, plan, request.protections)
     before = described(asked.location)
-    return _changes(request, before or text, text)
+    return _changes(request, plan, before or text, text)
 
 
 def drain(
@@ -223,23 +223,18 @@ def drain(
         _rescale(request, replace(rescaling, store=store), store)
 
 
-def _changes(request: Request, before: str, text: str) -> Changes:
+def _changes(request: Request, plan: Plan, before: str, text: str) -> Changes:
     entries = read_entries(os.path.join(request.location, JOURNAL_FOLDER))
-    former, wanted = operators_at(request.location), operators_of(request.place())
+    former, wanted = operators_at(request.location), operators_of(plan)
     comparison = Comparison(before, text, former, wanted, request.wishes)
     return comparison.changes(is_at_cut=CheckpointRegistry.of(entries).is_at_cut)
 
 
-def _changed(request: Request, before: str, text: str) -> Rescaling | None:
-    """How a location goes on with a changed dataflow; None: it has not changed.
-
-    Raises:
-        DataflowChangedError: It cannot.
-    """
-    changes = _changes(request, before, text)
+def _changed(request: Request, plan: Plan, before: str, text: str) -> Rescaling:
+    """How a location goes on with a changed dataflow. Raises `DataflowChangedError` if not."""
+    changes = _changes(request, plan, before, text)
     if changes.refused:
         claim(request.location, text, before, changes.refused)
-    plan = request.place()
     moved = Moved(changes.units, changes.kept)
     former = former_plan(plan, instances_in(before), operators_at(request.location))
     rescaling = Rescaling(former, plan, request.location, 0, moved=moved)
@@ -401,22 +396,21 @@ def _claimed(request: Request, recorders: list[Recorder]) -> Rescaling | None:
         DataflowChangedError: It is another dataflow's.
         RescalingError: It has other numbers of instances, and they cannot change.
     """
-    location, protections = request.location, request.protections
-    text = describe(request.flow, request.place(), protections)
+    location, protections, plan = request.location, request.protections, request.place()
+    text = describe(request.flow, plan, protections)
     before = described(location)
     former = settle(before, text)
     if former is None:
         if before is not None and before != text:
-            return _changed(request, before, text)
+            return _changed(request, plan, before, text)
         claim(location, text, before)
         return None
     require_cut(request.flow, recorders, protections)
     timeout_s = request.values["drainTimeoutMs"] / 1000
-    rescaling = Rescaling(
-        draining_plan(request.place(former)), request.place(), location, timeout_s
-    )
+    placed = request.place(former)
+    rescaling = Rescaling(draining_plan(placed), plan, location, timeout_s)
     rescaling.require_possible()
-    slots = slots_of(request.place(former), [], request.embedded_store())
+    slots = slots_of(placed, [], request.embedded_store())
     require_slots(request.spark.sparkContext, slots, request.wait_s)
     return rescaling
 

@@ -14,10 +14,10 @@ from holdfast.api.expressions.types import is_carried
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
-from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource, table_place
+from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
-from holdfast.shell.storage.places import is_remote, local_path
+from holdfast.shell.storage.places import is_remote, local_path, whole_place
 from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
 from holdfast.shell.storage.user_rows import (
     DEAD,
@@ -113,7 +113,7 @@ def delta_source(
         raise DataflowError("start_version, start_time and ends=True; give one of them")
     if start_time is not None and start_time.tzinfo is None:
         raise DataflowError(f"start_time={start_time} has no time zone; give it one, such as UTC")
-    place = table_place(path)
+    place = whole_place(path)
     try:
         columns = pa.schema(DeltaTable(place).schema().to_arrow())
     except (DeltaError, OSError) as error:

@@ -106,7 +106,7 @@ class IOService:
 
     def write_now(self, prepared: PreparedCheckpoint) -> StoredCheckpoint:
         """Write a checkpoint and wait for it. Raises what the store raises."""
-        return self._write_all(prepared, threading.Event())
+        return self._write_all(CheckpointFiles(prepared), threading.Event())
 
     def cancel(self, checkpoint: CheckpointId) -> None:
         """Stop writing it as soon as may be; there is no answer."""
@@ -137,7 +137,7 @@ class IOService:
         Raises:
             _Refused: Its pages were thawed meanwhile.
         """
-        was_refused = False
+        files, was_refused = CheckpointFiles(prepared), False
 
         def refused() -> None:
             nonlocal was_refused
@@ -146,7 +146,7 @@ class IOService:
                 self._tell(events.CheckpointRefused(prepared.checkpoint))
 
         try:
-            self._store.reserve(CheckpointFiles(prepared).sizes(), cancelled.is_set, refused)
+            self._store.reserve(files.sizes(), cancelled.is_set, refused)
         except StoreUnavailable:
             if cancelled.is_set():
                 raise _Cancelled from None
@@ -156,14 +156,12 @@ class IOService:
         if was_refused:
             raise _Refused
         try:
-            return self._write_all(prepared, cancelled)
+            return self._write_all(files, cancelled)
         finally:
             self._store.release()
 
-    def _write_all(
-        self, prepared: PreparedCheckpoint, cancelled: threading.Event
-    ) -> StoredCheckpoint:
-        files = CheckpointFiles(prepared)
+    def _write_all(self, files: CheckpointFiles, cancelled: threading.Event) -> StoredCheckpoint:
+        prepared = files.prepared
         parts, segments = files.outputs(self._read_spill)  # Before it can be trimmed.
         if segments:
             name = manifests.outputs_name(prepared.node, prepared.checkpoint)

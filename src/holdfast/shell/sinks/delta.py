@@ -69,19 +69,16 @@ class Progress:
             f"{name}/{what}" for what in ("next", "incarnation", "boundary")
         )
 
-    def next_id(self, table: DeltaTable) -> int | None:
-        """The id of the tuple that comes next; None: the table has nothing of the stream."""
-        return table.transaction_version(self._next)
-
-    def incarnation(self, table: DeltaTable) -> int:
-        """Who has claimed the stream; -1: nobody."""
-        found = table.transaction_version(self._owner)
-        return -1 if found is None else found
-
-    def boundary_us(self, table: DeltaTable) -> int:
-        """Nothing older follows."""
-        found = table.transaction_version(self._boundary)
-        return BEGINNING_US if found is None else found
+    def said(self, table: DeltaTable) -> Said:
+        """As of the version that is loaded."""
+        owner, next_id, boundary_us = map(
+            table.transaction_version, (self._owner, self._next, self._boundary)
+        )
+        return Said(
+            -1 if owner is None else owner,
+            next_id,
+            BEGINNING_US if boundary_us is None else boundary_us,
+        )
 
     def properties(self, incarnation: int, next_id: int, boundary_us: int) -> Any:
         """A commit's, which say all three."""
@@ -127,11 +124,7 @@ class DeltaSinkWriter(ClaimedTableWriter):
     def _said(self) -> Said:
         with _errors(self._spec):
             self._table.update_incremental()
-            return Said(
-                self._progress.incarnation(self._table),
-                self._progress.next_id(self._table),
-                self._progress.boundary_us(self._table),
-            )
+            return self._progress.said(self._table)
 
     def _is_committed(self, rows: pa.Table | None, next_id: int, boundary_us: int) -> bool:
         from deltalake import write_deltalake

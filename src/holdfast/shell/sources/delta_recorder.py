@@ -26,7 +26,7 @@ from holdfast.core.queues.table_versions import (
 )
 from holdfast.shell.sources.file_recorder import BY, FileRecorder, FilesSource
 from holdfast.shell.storage.ingest_log import commit
-from holdfast.shell.storage.places import is_remote, local_path
+from holdfast.shell.storage.places import is_remote, local_path, whole_place
 from holdfast.shell.storage.user_files import UserFileChanged, UserFileError, list_files
 from holdfast.shell.stores.file_system import modified_s
 
@@ -107,7 +107,7 @@ class _Table:
 
     def __init__(self, source: DeltaSource) -> None:
         self._source = source
-        self.place = table_place(source.place)
+        self.place = whole_place(source.place)
         if is_remote(self.place):
             self._system, root = fsspec.core.url_to_fs(self.place)
         else:
@@ -215,11 +215,6 @@ class _Table:
                 "new checkpointLocation"
             )
         return found[0].file
-
-
-def table_place(path: str) -> str:
-    """How a table is named: the folder's whole path, or its URL."""
-    return path.rstrip("/") if is_remote(path) else os.path.abspath(local_path(path))
 
 
 def _name(version: int) -> str:

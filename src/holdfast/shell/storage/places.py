@@ -37,6 +37,11 @@ def local_path(place: str) -> str:
     return place.removeprefix(_LOCAL) if place.startswith(_LOCAL) else place
 
 
+def whole_place(place: str) -> str:
+    """A place by its one name: a folder's whole path, or its URL without a last slash."""
+    return place.rstrip("/") if is_remote(place) else os.path.abspath(local_path(place))
+
+
 def is_remote(place: str) -> bool:
     """Whether files there cannot be appended to."""
     return "://" in place and not place.startswith(_LOCAL)

@@ -32,7 +32,8 @@ def _head(results: dict[str, Any]) -> str:
 
 
 def _section(title: str, note: str, columns: tuple[str, ...], points: Points) -> str:
-    rows = [tuple(_cell(point[name]) for name in columns) for point in points]
+    # An experiment may have learnt a column since some of its points were measured.
+    rows = [tuple(_cell(point.get(name, "")) for name in columns) for point in points]
     return f"\n## {title}\n\n{note}\n\n{table(columns, rows)}"
 
 

@@ -85,6 +85,11 @@ def test_a_silenced_source_stands_still_and_gives_all_when_it_is_back(tmp_path: 
     assert source.due(9_000_000) == (2_000, END_US)
 
 
+def test_a_point_measured_before_a_column_existed_leaves_its_cell_empty() -> None:
+    results = {"machine": {"cores": 2}, "overhead": [{"protection": "Replicated"}]}
+    assert "| Replicated |" in PAGE.render(results)
+
+
 def test_seeds_that_ran_before_stay_in_the_report() -> None:
     former = {"runs": [{"seed": 3, "tentative": 1}, {"seed": 10, "tentative": 1}]}
     new = [{"seed": 4, "tentative": 2}, {"seed": 3, "tentative": 2}]

@@ -6,11 +6,15 @@ from typing import Any
 
 from mutants import Mutant
 
+from holdfast.core.coordinator.coordinator import Coordinator
+from holdfast.core.coordinator.instance import Instance
+from holdfast.core.coordinator.replica import Replica
 from holdfast.core.haunit.life import NodeLife
 from holdfast.core.haunit.openings import Openings
 from holdfast.core.haunit.told import PeerTold
 
 _LATE_WORDS = ("stale-frames", "kill")
+_NO_SLOTS = ("no-slots",)
 _ACTIVE, _PASSIVE = "active standby", "passive standby"
 
 
@@ -52,6 +56,23 @@ def _read_no_passes(original: Any) -> Any:
     return note
 
 
+def _wait_for_slots_for_ever(original: Any) -> Any:
+    def check(self: Coordinator, instance: Instance, replica: Replica, now_ms: int) -> Any:
+        return original(self, instance, replica, now_ms) if replica.is_waiting else []
+
+    return check
+
+
+def _give_up_without_slots(original: Any) -> Any:
+    def check(self: Coordinator, instance: Instance, replica: Replica, now_ms: int) -> Any:
+        effects = original(self, instance, replica, now_ms)
+        if replica.timeouts and replica is instance.primary:
+            return self._fail(f"{instance.plan.node} did not come up")
+        return effects
+
+    return check
+
+
 LIFE_MUTANTS: dict[str, Mutant] = {
     "heeds a neighbour's earlier incarnation": Mutant(
         NodeLife, "_is_outdated", _heed_earlier_incarnations, _LATE_WORDS
@@ -63,6 +84,12 @@ LIFE_MUTANTS: dict[str, Mutant] = {
         NodeLife, "_to_be_told", _tell_a_promoted_node_of_itself, ("kill",), _PASSIVE
     ),
     "takes over as who it was": Mutant(NodeLife, "_open", _write_as_who_it_was, ("kill",), _ACTIVE),
+    "waits for a slot for ever": Mutant(
+        Coordinator, "_check_launch", _wait_for_slots_for_ever, _NO_SLOTS
+    ),
+    "gives up when it waits for a slot": Mutant(
+        Coordinator, "_check_launch", _give_up_without_slots, _NO_SLOTS
+    ),
     "reads no passes when it begins": Mutant(
         Openings, "_note", _read_no_passes, ("kill",), None, "arbitrary"
     ),

@@ -32,6 +32,15 @@ class Ailments:
         """A source gives nothing; or, of kind `no-boundaries`, promises nothing."""
         self._silent[(kind, stream)] = until_us
 
+    def take_slots(self, until_us: int) -> None:
+        """Another query has all task slots that were free."""
+        self._slow[("no-slots", DRIVER)] = (until_us, 2)
+
+    def slots_in_us(self) -> int:
+        """In how many µs there are task slots again; 0: now."""
+        until_us, _ = self._slow.get(("no-slots", DRIVER), (0, 1))
+        return max(0, until_us - self._scheduler.now_us)
+
     def empty_disks(self) -> None:
         """A user makes room on disks that take nothing."""
         for what, machine in list(self._slow):

@@ -24,6 +24,7 @@ SITUATIONS = (
     "spill read",
     "unsynced tuples torn off a log",
     "damage found",
+    "waited for task slots",
     "query restarted by its user",
     "checkpoint loaded",
     "checkpoint failed",

@@ -88,8 +88,17 @@ class Life:
     # -- words ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Launch all nodes."""
+        """Launch all nodes, as soon as there are slots for them."""
+        wait_us = self._world.strikes.ailments.slots_in_us()
+        if wait_us:
+            self._world.count("waited for task slots")
+            self._scheduler.after(wait_us, self.start)
+            return
         self._step(c.Started())
+
+    def was_up(self, node: NodeId) -> bool:
+        """Whether a node has worked in this life."""
+        return self.machine.instance(node).was_up
 
     def receive(
         self, process: Process, said: CoordinatorStimulus, incarnation: Incarnation
@@ -351,6 +360,12 @@ class Life:
         def up() -> None:
             if self.is_over:
                 return
+            wait_us = self._world.strikes.ailments.slots_in_us()
+            if wait_us and self.was_up(node):
+                self._world.count("waited for task slots")
+                if self._scheduler.percent("spark/slots", 70):
+                    self._scheduler.after(wait_us, up)
+                return  # Or where it was to come up is cut off: nobody hears of it again.
             process = self._world.new_process(self, node, launch)
             self.processes[process.endpoint.name] = process
             self._scheduler.note(f"{process.endpoint.name} comes up")

@@ -47,6 +47,7 @@ KINDS: Final = {
     "store-rot": "a sector of an object of the checkpoint store goes bad",
     "handover": "a node is handed over to its secondary, if it has one that is ready",
     "leave": "a machine's executor is told to leave, and ends what is still there a while later",
+    "no-slots": "a node dies, and another query takes its slot and all free ones for a while",
     "silence": "a source gives nothing for a while, and then all of it",
     "no-boundaries": "a source promises nothing for a while; its tuples come",
     "footprint-rot": "a bit of a node's footprint log flips, and the node dies",
@@ -56,12 +57,14 @@ KINDS: Final = {
 SILENCES: Final = ("silence", "no-boundaries")
 FOOTPRINT_ROT: Final = "footprint-rot"
 LINE_ROT: Final = "line-rot"
+NO_SLOTS: Final = "no-slots"
 
 _SILENT_PERCENT: Final = 40
 _OFTEN_SILENT_PERCENT: Final = 90
 _LEAVING_PERCENT: Final = 12
 _ROTTEN_PERCENT: Final = 20
-_APART: Final = (*SILENCES, "leave", FOOTPRINT_ROT, LINE_ROT)
+_NO_SLOTS_PERCENT: Final = 8
+_APART: Final = (*SILENCES, "leave", NO_SLOTS, FOOTPRINT_ROT, LINE_ROT)
 """Kinds that are drawn for themselves."""
 _ROTS: Final = {FOOTPRINT_ROT: "rot of footprints", LINE_ROT: "rot of lines"}
 """The draws of those that need something to rot."""
@@ -180,6 +183,7 @@ def plan_faults(
         *_plan_within_corrections(seed, kinds),
         *(_plan_rot(seed, FOOTPRINT_ROT, span_us) if FOOTPRINT_ROT in kinds else ()),
         *(_plan_rot(seed, LINE_ROT, span_us) if LINE_ROT in kinds else ()),
+        *(_plan_full_clusters(seed, span_us) if NO_SLOTS in kinds else ()),
     )
 
 
@@ -225,6 +229,14 @@ def _plan_departures(seed: int, span_us: int) -> tuple[Fault, ...]:
         return ()
     count = draw.number(1, 3)
     return tuple(_lasting(draw, "leave", span_us, 50_000, 3_000_000) for _ in range(count))
+
+
+def _plan_full_clusters(seed: int, span_us: int) -> tuple[Fault, ...]:
+    """Now and then another query takes the slot of a node that dies, and all that are free."""
+    draw = Draw(f"{seed}/slots")
+    if not draw.percent(_NO_SLOTS_PERCENT):
+        return ()
+    return (_lasting(draw, NO_SLOTS, span_us, 200_000, 6_000_000),)
 
 
 def _plan_silences(

@@ -14,7 +14,7 @@ from holdfast.core.haunit.told import PeerTold
 from holdfast.sim.ailments import Ailments
 from holdfast.sim.departures import Departures
 from holdfast.sim.driver import DRIVER
-from holdfast.sim.faults import FOOTPRINT_ROT, LINE_ROT
+from holdfast.sim.faults import FOOTPRINT_ROT, LINE_ROT, NO_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,8 +345,14 @@ class Strikes:
             self._kill_if_alive(process)
         return True
 
-    def _strike_store(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
-        self.ailments.take_store_away(until_us)
+    def _strike_slots(self, _: Fault, target: Process | None, __: int, until_us: int) -> bool:
+        """Only who had its slots can lose them: who begins waits until there are enough."""
+        life = self._world.life
+        if target is None or life is None or not life.was_up(target.node):
+            return False
+        self.ailments.take_slots(until_us)
+        self.kill(target)
+        return True
 
     def _strike_object(self, fault: Fault, target: Process | None, *_: object) -> bool:
         node, store = None if target is None else target.node, self._world.store
@@ -398,7 +404,8 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "clock-back": Strikes._strike_clock,
     FOOTPRINT_ROT: Strikes._strike_footprints,
     LINE_ROT: Strikes._strike_line,
-    "store-outage": Strikes._strike_store,
+    NO_SLOTS: Strikes._strike_slots,
+    "store-outage": lambda self, _, __, ___, until_us: self.ailments.take_store_away(until_us),
     "lost-object": Strikes._strike_object,
     "store-rot": Strikes._strike_object,
     "silence": Strikes._strike_silence,

@@ -8,7 +8,7 @@ core finds wrong ends the run with a `Violation`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.limits import CoordinatorLimits
@@ -30,6 +30,7 @@ from holdfast.core.wire.journal_volumes import (
 from holdfast.sim.checkers.base import Asked, Checker, Violation
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
 from holdfast.sim.driver import Life
+from holdfast.sim.faults import NO_SLOTS
 from holdfast.sim.network import Network, NetworkProfile
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.source import SimulatedSource
 
 _WRITERS_MAX = 2
+_LAUNCH_TIMEOUT_MS = 3_000
+"""Where task slots may be taken: longer than any task takes to come up otherwise."""
 _INVARIANTS_EVERY = 16
 PATIENCE_US = 20_000_000
 """[I-LIVE] A run ends so long after its last fault and its last input, or it never will."""
@@ -141,9 +144,8 @@ class World:
         conditions = conditions or Conditions()
         self.plans = {plan.node: plan for plan in plans}
         self.sources = sources
-        self.limits = limits or CoordinatorLimits(
-            failures_max=1_000_000, launches_max=1_000_000, writers_max=_WRITERS_MAX
-        )
+        self.faults = faults or {}
+        self.limits = limits or _limits(self.faults)
         self.scheduler = Scheduler(seed, trace)
         self.network = Network(self.scheduler, conditions.network)
         self.machines = conditions.machines
@@ -157,7 +159,6 @@ class World:
         self.processes: dict[str, Process] = {}
         self.reached: dict[str, int] = {}
         self.strikes = Strikes(self)
-        self.faults = faults or {}
         self._checkers = checkers
         self._stepping = Asked(checkers, "stepping")
         self._stepped = Asked(checkers, "stepped")
@@ -390,6 +391,16 @@ class World:
         self.count("query restarted by its user")
         self.strikes.ailments.empty_disks()
         self.crash_driver(1_000_000)
+
+
+def _limits(faults: dict[int, Fault]) -> CoordinatorLimits:
+    """No number of failures is too many; who waits for slots in vain is launched again soon."""
+    limits = CoordinatorLimits(
+        failures_max=1_000_000, launches_max=1_000_000, writers_max=_WRITERS_MAX
+    )
+    if not any(fault.kind == NO_SLOTS for fault in faults.values()):
+        return limits
+    return replace(limits, launch_timeout_ms=_LAUNCH_TIMEOUT_MS)
 
 
 def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple[Any, ...]]]:

@@ -4,31 +4,22 @@ Two kinds of experiments. In `share` and `objective` the operator, its footprint
 in this process as a node runs them, pass by pass: without Spark, one thing at a time can be timed.
 Then a replacement is made from the log, and the rest is replayed. In `beside` the same dataflow
 runs on Spark tasks with each protection in turn, and the node that counts is killed; in `kills`
-with each objective.
+with each objective (cec_spark.py). `results` has a large state and many results (cec_results.py).
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.protections import (
-    Checkpointed,
-    EventualCheckpoints,
-    Protection,
-    UpstreamBackup,
-)
+from holdfast.api.protections import EventualCheckpoints, UpstreamBackup
 from holdfast.api.windows import counting, tumbling
 from holdfast.core.checkpoint.eventual import (
     ExtentSize,
@@ -38,49 +29,32 @@ from holdfast.core.checkpoint.eventual import (
 )
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
 from holdfast.core.haunit.plan import NodeLimits
-from holdfast.core.model.ids import NodeId
+from holdfast.core.model.footprints import footprints_in
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import Operator, Rows
 from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.page_manager import PageManager
 from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
+from holdfast_bench import cec_results, cec_spark
 from holdfast_bench.cec_bytes import written_per_changed
-from holdfast_bench.cec_targets import targets
 from holdfast_bench.preloaded import WINDOW, PreloadedBids
-from holdfast_bench.reporter import (
-    former_results,
-    machine_of,
-    new_figure,
-    save_figure,
-    table,
-    write_page,
-)
-from holdfast_bench.running import finish, median, node_statistic, wait_until
+from holdfast_bench.running import median
 from holdfast_bench.spine import machine
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.driver.query import Query
-
 Say = Callable[[str], None]
-EXPERIMENTS: Final = ("share", "objective", "beside", "kills")
+EXPERIMENTS: Final = ("share", "objective", "beside", "results", "kills")
 SLOW, FAST, MIXED = "slow", "fast", "mixed"
-_VICTIM: Final = NodeId("counts[0]")
-_PASS_TUPLES: Final = 8_192
+PASS_TUPLES: Final = 8_192
 _REPLAY_TUPLES: Final = 1 << 16
 _MARK_S: Final = NodeLimits().ack_interval_ms / 1000
 """So often a busy node notes a restart point."""
 _WINDOW_US: Final = 3_600_000_000
-_FAST_PASSES: Final = 10
+FAST_PASSES: Final = 10
 """So many passes bring the tuples of a fast window."""
 _HOT_KEYS: Final = 16
 """Of mixed windows: every second tuple is of these, whose windows of 1,000 tuples close soon."""
 _WARM_S: Final = 0.1
-_SETTLE_S: Final = 2.0
-_END_AHEAD_S: Final = 2.0
-_TIMEOUT_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +73,9 @@ class Sizes:
         rate: Bids per second meanwhile.
         spark_keys: Windows that are open meanwhile.
         kill_keys: The same, of `kills`, with each objective.
+        state_mb: Of `results`.
+        result_s: Of each of its runs, beyond the time to fill the state.
+        result_runs: With each protection.
     """
 
     name: str
@@ -112,16 +89,19 @@ class Sizes:
     rate: float
     spark_keys: int
     kill_keys: tuple[int, ...]
+    state_mb: int
+    result_s: float
+    result_runs: int
 
 
 QUICK: Final = Sizes(
     *("quick", 0.8, 1, 20_000, (0.0, 0.02, 0.2), (1, 1_000, 100_000), (100, 1_000), 1, 5_000.0),
-    *(20_000, (2_000,)),
+    *(20_000, (2_000,), 20, 6.0, 1),
 )
 FULL: Final = Sizes(
     *("full", 1.0, 9, 100_000, (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)),
     *((1, 1_000, 10_000, 100_000, 1_000_000), (100, 250, 1_000), 10, 20_000.0, 200_000),
-    (1_000, 10_000, 100_000),
+    *((1_000, 10_000, 100_000), 169, 20.0, 3),
 )
 
 
@@ -130,7 +110,13 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
     results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "experiments": {}}
     Worked(SLOW, 1_000, None).work(0.2, RecoveryObjective(0))  # Kernels are compiled.
     Worked(SLOW, 1_000, 0.5).work(0.2, RecoveryObjective(0))
-    experiments = {"share": _shares, "objective": _objectives, "beside": _beside, "kills": _kills}
+    experiments = {
+        "share": _shares,
+        "objective": _objectives,
+        "beside": cec_spark.beside,
+        "results": cec_results.results,
+        "kills": cec_spark.kills,
+    }
     for name, points in experiments.items():
         if name in only:
             say(f"cec: {name}")
@@ -143,21 +129,6 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
                 "load_before": here["load_before"],
             }
     return results
-
-
-def joined(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
-    """What was measured before, and what was now; of kills each objective and size by itself."""
-    whole = former | results
-    whole["experiments"] = former.get("experiments", {}) | results["experiments"]
-    now = {_name_of(point) for point in results.get("kills", [])}
-    before = [point for point in former.get("kills", []) if _name_of(point) not in now]
-    if before or now:
-        whole["kills"] = sorted(before + results.get("kills", []), key=_name_of)
-    return whole
-
-
-def _name_of(point: dict[str, Any]) -> tuple[int, int]:
-    return point["windows"], point["objective_ms"]
 
 
 # -- in this process ------------------------------------------------------------------------------
@@ -203,7 +174,7 @@ class Worked:
         bidders = (ids * 2_654_435_761) % (1 << 32) % self.keys
         if self.kind == MIXED:
             bidders = np.where(ids % 2 == 0, ids // 2 % min(_HOT_KEYS, self.keys), bidders)
-        step = 1 if self.kind == SLOW else _WINDOW_US // (_FAST_PASSES * _PASS_TUPLES)
+        step = 1 if self.kind == SLOW else _WINDOW_US // (FAST_PASSES * PASS_TUPLES)
         columns = [pa.array(bidders), pa.array(ids % 997)]
         batch = pa.RecordBatch.from_arrays(columns, names=["bidder", "price"])
         order = np.arange(end - first, dtype=np.int64)
@@ -234,15 +205,15 @@ class Worked:
     def _plain(self, operator: Operator, seconds: float) -> dict[str, Any]:
         taken, spent_s = 0, 0.0
         while spent_s < seconds:
-            pass_s = self._pass(operator, taken, taken + _PASS_TUPLES)
-            taken += _PASS_TUPLES
+            pass_s = self._pass(operator, taken, taken + PASS_TUPLES)
+            taken += PASS_TUPLES
             if not self._is_beginning(taken):
                 spent_s += pass_s
         return {"tuples": taken, "tuples_per_s": self._rate(taken, spent_s)}
 
     def _is_beginning(self, taken: int) -> bool:
         """Whether windows may still have been opened that stay open: once is not all the time."""
-        return taken - _PASS_TUPLES < self.keys
+        return taken - PASS_TUPLES < self.keys
 
     def _rate(self, taken: int, spent_s: float) -> int:
         """Tuples per second since the beginning."""
@@ -250,10 +221,10 @@ class Worked:
 
     def _counted(self, taken: int) -> int:
         """Of so many tuples, those since the beginning."""
-        return taken - -(-self.keys // _PASS_TUPLES) * _PASS_TUPLES
+        return taken - -(-self.keys // PASS_TUPLES) * PASS_TUPLES
 
     def _place(self, taken: int) -> Place:
-        step = 1 if self.kind == SLOW else _WINDOW_US // (_FAST_PASSES * _PASS_TUPLES)
+        step = 1 if self.kind == SLOW else _WINDOW_US // (FAST_PASSES * PASS_TUPLES)
         return Place(taken, (taken - 1) * step, (taken,), (taken,))
 
     def _protected(
@@ -270,9 +241,7 @@ class Worked:
         checks_s: list[float] = []
         worked_s: list[float] = []  # of them, on a core
 
-        def append(record: TupleBatch | None) -> int:
-            if record is None:
-                return 0
+        def append(record: TupleBatch) -> int:
             log.append(0, record.first_id, record.batch, 0, 0)
             nbytes: int = record.batch.nbytes
             return nbytes
@@ -281,25 +250,27 @@ class Worked:
             began_s = time.perf_counter()
             footprints.begin_pass()
             mark_s = time.perf_counter() - began_s
-            pass_s = self._pass(operator, taken, taken + _PASS_TUPLES)
-            taken += _PASS_TUPLES
+            pass_s = self._pass(operator, taken, taken + PASS_TUPLES)
+            taken += PASS_TUPLES
             place, began_s = self._place(taken), time.perf_counter()
-            is_beginning, is_due = self._is_beginning(taken), unmarked_s >= _MARK_S
+            apart_s = max(_MARK_S, pacer.marks_apart_ms / 1000)
+            is_beginning, is_due = self._is_beginning(taken), unmarked_s >= apart_s
             if is_due or is_beginning:
                 written += sum(map(append, footprints.mark(place)))
                 unmarked_s = 0.0
             mark_s += time.perf_counter() - began_s
+            if is_due:
+                pacer.marked(mark_s * 1e6)
             made_s = pass_s + mark_s
-            objective.learn(self._costs(made_s * 1e6 / _PASS_TUPLES, pacer))
+            objective.learn(self._costs(made_s * 1e6 / PASS_TUPLES, pacer))
             pacer.worked(made_s * 1e6)
             while (windows := pacer.windows) and footprints.is_check_due(place):
                 began_s, began_cpu_s = time.perf_counter(), time.thread_time()
-                written += sum(map(append, footprints.say(place)))
-                before = footprints.next_id
-                written += append(footprints.check(windows, place))
+                records, _ = footprints.piece(windows, place)
+                written += sum(map(append, records))
                 checks_s.append(time.perf_counter() - began_s)
                 worked_s.append(time.thread_time() - began_cpu_s)
-                pacer.wrote(footprints.next_id - before, checks_s[-1] * 1e6)
+                pacer.wrote(sum(map(footprints_in, records)), checks_s[-1] * 1e6)
                 made_s += checks_s[-1]
             if is_due:
                 log.sync()  # A node has a thread beside it for that.
@@ -425,276 +396,3 @@ def _objective(sizes: Sizes, kind: str, windows: int, objective_ms: int) -> dict
     found = worked.work(sizes.seconds, objective)
     is_met = found["recovery_ms"] <= objective_ms
     return {"kind": kind, "objective_ms": objective_ms, "is_met": is_met, **found}
-
-
-# -- on Spark -------------------------------------------------------------------------------------
-
-PROTECTIONS: Final[dict[str, Protection]] = {
-    "EventualCheckpoints": EventualCheckpoints(recovery="250 milliseconds"),
-    "Checkpointed": Checkpointed(interval="5 seconds"),
-    "UpstreamBackup": UpstreamBackup(),
-}
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    from holdfast.driver.session import session
-    from holdfast_bench.spine import use_cores
-
-    use_cores()
-    spark = session("holdfast-bench-cec", 4)
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def _beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = []
-    with _session() as spark:
-        for name, protection in PROTECTIONS.items():
-            points.append({"protection": name, **_killed(spark, sizes, protection)})
-            said = points[-1]
-            say(f"{name}: recovered in {said['recovered_ms']:g} ms, {said['stored_bytes']:,} bytes")
-    return points
-
-
-def _kills(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
-    """With each objective and size of the state: how often it was met, or said to be missed."""
-    points: list[dict[str, Any]] = []
-    with _session() as spark:
-        for keys in sizes.kill_keys:
-            for objective_ms in sizes.objectives_ms:
-                protection = EventualCheckpoints(recovery=f"{objective_ms} milliseconds")
-                found = _killed(spark, replace(sizes, spark_keys=keys), protection)
-                kills = found.pop("each")
-                late = [e for e in kills if e["restarted_ms"] + e["replayed_ms"] > objective_ms]
-                met, told = len(kills) - len(late), sum(bool(each["shortfall"]) for each in late)
-                points.append(
-                    {
-                        "windows": keys,
-                        "objective_ms": objective_ms,
-                        "kills": len(kills),
-                        "met": met,
-                        "said_before": told,
-                        "predicted_ms": median(each["predicted_ms"] for each in kills),
-                        **found,
-                    }
-                )
-                say(f"{keys:,} keys, {objective_ms} ms: met {met} of {len(kills)}, {told} foretold")
-    return points
-
-
-def _killed(spark: SparkSession, sizes: Sizes, protection: Protection) -> dict[str, Any]:
-    """The node that counts is killed again and again; medians of what the query reports."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        origin_us = int((time.time() + 2) * 1e6)
-        source = PreloadedBids(sizes.spark_keys, sizes.rate, origin_us, str(Path(folder) / "end"))
-        flow = Dataflow("cec")
-        bids = flow.source_generator(source, name="bids", unit="ingest")
-        counted = bids.key_by("bidder").window(counting(3, 1))
-        counted.aggregate("count(*) AS bids", name="counts").sink("counts")
-        query = flow.start(
-            spark,
-            checkpointLocation=f"{folder}/run",
-            protection={"counts": protection},
-            options={"spark.holdfast.failuresMax": "1000"},
-        )
-        said: list[dict[str, Any]] = []
-        try:
-            for number in range(sizes.kills):
-                said.append(_kill(query, sizes, number))
-            total = source.due()[0] + int(_END_AHEAD_S * sizes.rate)
-            draft = Path(folder) / "end.draft"
-            draft.write_text(str(total))
-            draft.rename(source.end_path)
-            finish(query, "cec", _TIMEOUT_S)
-            stored = sum(f.stat().st_size for f in _stored(Path(folder) / "run"))
-        finally:
-            query.stop()
-        parts = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms")
-        recoveries = _recoveries(query)
-        medians = {p: median(r[p] for r in recoveries) for p in parts}
-        standstills = [c["prepared_us"] / 1000 for c in query.checkpoints if not c["failure"]]
-        return {
-            "tuples": total,
-            "stored_bytes": stored,
-            "longest_standstill_ms": max(standstills, default=0.0),
-            "p99_ms": median(each["p99_ms"] for each in said),
-            "each": said,
-            **medians,
-        }
-
-
-def _kill(query: Query, sizes: Sizes, number: int) -> dict[str, Any]:
-    """Once the node has its state, and until it is back; what the query had said before."""
-    settled_s = time.monotonic() + _SETTLE_S
-
-    def is_ready() -> bool:
-        is_running = query.status["nodes"][_VICTIM]["state"] == "running"
-        has_state = (
-            node_statistic(query, _VICTIM, "state_bytes") > 16 * sizes.spark_keys
-            and node_statistic(query, _VICTIM, "input_tuples") > sizes.spark_keys
-        )
-        return time.monotonic() > settled_s and is_running and has_state
-
-    wait_until(query, is_ready, f"cec: state before kill {number + 1}", _TIMEOUT_S)
-    unit = query.lastProgress["units"]["counts"]
-    extent = unit["extent"] or {"predictedRecoveryMs": 0.0, "shortfall": None}
-    os.kill(query.pid(_VICTIM), signal.SIGKILL)
-    what = f"cec: recovery {number + 1}"
-    wait_until(query, lambda: len(_recoveries(query)) > number, what, _TIMEOUT_S)
-    return {
-        "p99_ms": unit["latencyMs"]["p99"] or 0.0,
-        "predicted_ms": extent["predictedRecoveryMs"],
-        "shortfall": extent["shortfall"],
-        "restarted_ms": _recoveries(query)[number]["restarted_ms"],
-        "replayed_ms": _recoveries(query)[number]["replayed_ms"],
-    }
-
-
-def _stored(run: Path) -> list[Path]:
-    """Files that the protection of the node has left."""
-    folders = (run / "footprints", run / "checkpoints")
-    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-
-
-def _recoveries(query: Query) -> list[dict[str, Any]]:
-    return [recovery for recovery in query.recoveries if recovery["node"] == _VICTIM]
-
-
-# -- the report -----------------------------------------------------------------------------------
-
-_INTRODUCTION = """\
-# Eventual checkpoints, measured
-
-`holdfast bench cec` made this page.
-
-"""
-_HOW: Final = ("size", "seconds", "commit", "load_before")
-_TARGETS_NOTE = """
-## Targets
-
-"""
-_SHARE_NOTE = """
-## Share
-
-Counts and sums per bidder, {keys:,} windows open at a time, in passes of {tuples:,} tuples. `slow`:
-windows stay open; `fast`: they close after {passes} passes. `throughput` is that with footprints
-over that without, measured in turn, once each window has been opened. A restart point is noted
-every 50 ms of work, as by a busy node. `pass_ratio`: how long passes take beside those without;
-`mark_share`: of the time, for G_open and R; `check_share`: for G_check. Recovery is from the log:
-reading, adopting, replaying; predicted by a node that has never replayed. `check`: a piece of
-background work; `on_core`: its time on a core, without that of others there.
-`written_per_changed`: bytes of the log for each byte of keys and counts that had changed.
-
-"""
-_OBJECTIVE_NOTE = """
-## Objectives
-
-A share of 0.05; `windows`: how many groups are open. `slow`: all stay open; `mixed`: windows by
-count, of which a few close all the time beside many that stay open. `shortfall`: the node's words
-before the failure. Each point is the second recovery of its node, which has measured the first.
-
-"""
-_BESIDE_NOTE = """
-## Beside others
-
-Each three bids in a row of {keys:,} bidders on Spark tasks at {rate:,.0f} bids/s; the node that
-counts is killed {kills} times. Medians of what the query reports. `stored_bytes`: of footprints or
-checkpoints, in the end. `p99_ms`: of the results of the last minute before a kill.
-
-"""
-_KILLS_NOTE = """
-## Kills
-
-The same dataflow under `EventualCheckpoints(recovery=...)`. `met`: from the decision that the node
-is lost until it had replayed its input, it took no longer than that. `said_before`: kills where it
-did, and the query's progress had said so.
-
-"""
-
-
-_SHARE_COLUMNS: Final = (
-    *("kind", "share", "throughput", "pass_ratio", "mark_share", "check_share"),
-    *(
-        "median_check_ms",
-        "p99_check_ms",
-        "longest_check_ms",
-        "p99_on_core_ms",
-        "longest_on_core_ms",
-        "written_bytes",
-        "written_per_changed",
-    ),
-    *("extent_bytes", "extent_tuples", "predicted_ms", "recovery_ms"),
-)
-_OBJECTIVE_COLUMNS: Final = (
-    *("kind", "windows", "objective_ms", "recovery_ms", "predicted_ms", "is_met", "shortfall"),
-)
-_BESIDE_COLUMNS: Final = (
-    *("protection", "detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "stored_bytes"),
-    *("longest_standstill_ms", "p99_ms"),
-)
-_KILLS_COLUMNS: Final = (
-    *("windows", "objective_ms", "kills", "met", "said_before", "predicted_ms", "restarted_ms"),
-    *("replayed_ms", "recovered_ms"),
-)
-
-
-def _columns(points: list[dict[str, Any]], names: tuple[str, ...]) -> str:
-    return table(names, [tuple(point.get(name, "") for name in names) for point in points])
-
-
-def render(results: dict[str, Any]) -> str:
-    """The page as Markdown; only what was measured is in it."""
-    sizes, text = results["sizes"], _INTRODUCTION
-    if "machine" in results:
-        text += f"Machine: {machine_of(results)}.\n\n" + table(
-            ("experiment", *_HOW),
-            [(name, *(e[h] for h in _HOW)) for name, e in results["experiments"].items()],
-        )
-    if reached := targets(results):
-        text += _TARGETS_NOTE + table(("figure", "target", "measured", "limited by"), reached)
-    if "share" in results:
-        note = {"keys": sizes["keys"], "tuples": _PASS_TUPLES, "passes": _FAST_PASSES}
-        text += _SHARE_NOTE.format(**note) + _columns(results["share"], _SHARE_COLUMNS)
-        text += (
-            "\n![Recovery by share](cec-share.png)\n![Throughput by share](cec-throughput.png)\n"
-        )
-    if "objective" in results:
-        text += _OBJECTIVE_NOTE + _columns(results["objective"], _OBJECTIVE_COLUMNS)
-    if "beside" in results:
-        note = {"keys": sizes["spark_keys"], "rate": sizes["rate"], "kills": sizes["kills"]}
-        text += _BESIDE_NOTE.format(**note) + _columns(results["beside"], _BESIDE_COLUMNS)
-    if "kills" in results:
-        text += _KILLS_NOTE + _columns(results["kills"], _KILLS_COLUMNS)
-    return text
-
-
-def write(results: dict[str, Any], folder: Path) -> Path:
-    """Write `cec.json`, `cec.md` and plots into a folder; the page's path."""
-    page = write_page("cec", results, render(results), folder)
-    if "share" in results:
-        _plot(results["share"], "recovery_ms", "recovery, ms", folder / "cec-share.png")
-        shown = "throughput, part of that without"
-        _plot(results["share"], "throughput", shown, folder / "cec-throughput.png")
-    return page
-
-
-def _plot(points: list[dict[str, Any]], name: str, label: str, path: Path) -> None:
-    """One figure of all points by share, slow and fast windows."""
-    figure, axes = new_figure()
-    for kind in (SLOW, FAST):
-        mine = [point for point in points if point["kind"] == kind]
-        shares = [100 * point["share"] for point in mine]
-        axes.plot(shares, [point[name] for point in mine], marker="o", label=kind)
-    axes.set_xlabel("share of the node's time, %")
-    axes.set_ylabel(label)
-    axes.legend(frameon=False)
-    save_figure(figure, path)
-
-
-def former(folder: Path) -> dict[str, Any]:
-    """What a page there says."""
-    return former_results("cec", folder)

@@ -34,7 +34,7 @@ def targets(results: dict[str, Any]) -> list[Reached]:
     return [
         *_of_shares(results.get("share", [])),
         *_of_objectives(results.get("objective", [])),
-        *_of_others(results.get("beside", [])),
+        *_of_results(results.get("results", [])),
         *_of_kills(results.get("kills", [])),
     ]
 
@@ -90,16 +90,21 @@ def _of_objectives(points: list[dict[str, Any]]) -> Iterator[Reached]:
     yield _reached(figure, "all", measured, limit, is_met=not missed)
 
 
-def _of_others(points: list[dict[str, Any]]) -> Iterator[Reached]:
-    p99 = {point["protection"]: float(point["p99_ms"]) for point in points}
-    if not {"EventualCheckpoints", "UpstreamBackup"} <= set(p99) or not p99["UpstreamBackup"]:
+def _of_results(points: list[dict[str, Any]]) -> Iterator[Reached]:
+    found = {point["protection"]: point for point in points}
+    if not {"EventualCheckpoints", "UpstreamBackup"} <= set(found):
         return
-    ratio = p99["EventualCheckpoints"] / p99["UpstreamBackup"]
+    ours, others = found["EventualCheckpoints"], found["UpstreamBackup"]
+    ratio = ours["p99_ms"] / others["p99_ms"]
     limit = (
-        f"{p99['EventualCheckpoints']:g} ms beside {p99['UpstreamBackup']:g}: a pass waits for a "
-        "piece of background work, and for the record before each restart point"
+        f"{ours['p99_ms']:g} ms beside {others['p99_ms']:g}, medians {ours['p50_ms']:g} and "
+        f"{others['p50_ms']:g}: a pass waits for a piece of background work, and for the record "
+        "before each restart point"
     )
-    figure = "p99 of results, beside a unit without copies of its state"
+    figure = (
+        f"p99 of results at {ours['rate']:,} tuples/s and {ours['state_mb']:.0f} MB of state, "
+        "beside a unit without copies of its state"
+    )
     yield _reached(figure, "1.05", f"{ratio:.2f}", limit, is_met=ratio <= P99)
 
 

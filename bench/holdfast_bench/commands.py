@@ -380,15 +380,16 @@ def cec(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="share, objective, beside or kills; repeatable. The others stay in the report as "
-            "they are."
+            help="share, objective, beside, results or kills; repeatable. The others stay in the "
+            "report as they are."
         ),
     ] = None,
     objective: Annotated[
-        list[int] | None, typer.Option(help="Of kills: these objectives alone, ms; repeatable.")
+        list[int] | None, typer.Option(help="These objectives alone, ms; repeatable.")
     ] = None,
     windows: Annotated[
-        list[int] | None, typer.Option(help="Of kills: so many open windows alone; repeatable.")
+        list[int] | None,
+        typer.Option(help="Of objective and kills: so many open windows alone; repeatable."),
     ] = None,
     kills: Annotated[int | None, typer.Option(help="So many of each.")] = None,
     report: Annotated[
@@ -397,18 +398,20 @@ def cec(
     ] = None,
 ) -> None:
     """Eventual checkpoints: throughput, extent and recovery by share, and beside other ways."""
-    from holdfast_bench import cec as page
+    from holdfast_bench import cec as bench
+    from holdfast_bench import cec_page as page
 
-    wanted = _known(only, page.EXPERIMENTS)
-    sizes = page.QUICK if quick else page.FULL
+    wanted = _known(only, bench.EXPERIMENTS)
+    sizes = bench.QUICK if quick else bench.FULL
     sizes = replace(
         sizes,
         objectives_ms=tuple(objective or sizes.objectives_ms),
+        windows=tuple(windows or sizes.windows),
         kill_keys=tuple(windows or sizes.kill_keys),
         kills=kills or sizes.kills,
     )
     others = {} if report is None else page.former(report)
-    results = page.run(sizes, _say, only=wanted)
+    results = bench.run(sizes, _say, only=wanted)
     _show(page.joined(others, results), page, report, as_json=as_json)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from holdfast_bench import cec, cec_targets
+from holdfast_bench import cec, cec_page, cec_targets
 
 
 def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path: Path) -> None:
@@ -19,11 +19,11 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     kinds = [(point["kind"], point["windows"]) for point in results["objective"]]
     assert kinds == [(kind, 300) for kind in (cec.SLOW, cec.SLOW, cec.MIXED, cec.MIXED)]
     assert results["objective"][1]["shortfall"] == ""
-    page = cec.write(results, tmp_path).read_text()
+    page = cec_page.write(results, tmp_path).read_text()
     assert "## Share" in page
     assert "## Beside others" not in page
     assert (tmp_path / "cec-share.png").stat().st_size > 1000
-    assert cec.former(tmp_path)["sizes"]["keys"] == 500
+    assert cec_page.former(tmp_path)["sizes"]["keys"] == 500
     assert slow["written_per_changed"] > 0.3, "keys and counts take some bytes"
     assert "written_per_changed" not in fast
     assert slow["longest_on_core_ms"] > 0
@@ -35,10 +35,13 @@ def test_kills_are_joined_with_those_of_before() -> None:
         return {"windows": windows, "objective_ms": 100, "met": met}
 
     former = {"kills": [kill(10, 1), kill(20, 2)], "share": [1], "experiments": {"share": {}}}
+    former["objective"] = [{"kind": "slow", "windows": 1, "objective_ms": 100}]
     now = {"kills": [kill(20, 3)], "experiments": {"kills": {}}}
-    whole = cec.joined(former, now)
+    now["objective"] = [{"kind": "mixed", "windows": 1, "objective_ms": 100}]
+    whole = cec_page.joined(former, now)
     assert whole["kills"] == [kill(10, 1), kill(20, 3)]
     assert whole["share"] == [1]
+    assert [point["kind"] for point in whole["objective"]] == ["mixed", "slow"]
     assert list(whole["experiments"]) == ["share", "kills"]
 
 
@@ -54,7 +57,7 @@ def test_what_was_measured_beside_others_and_with_kills_is_on_the_page() -> None
         "kills": [kills | times | {"predicted_ms": 88.5}],
         "experiments": {},
     }
-    page = cec.render(results)
+    page = cec_page.render(results)
     assert "3.25" in page.partition("## Beside others")[2]
     assert "88.5" in page.partition("## Kills")[2]
 
@@ -85,9 +88,10 @@ def test_what_misses_its_target_has_beside_it_what_limits_it() -> None:
         "replay_ms": 60,
         "predicted_ms": 90,
     }
+    at = {"rate": 100_000, "state_mb": 169.2}
     others = [
-        {"protection": "EventualCheckpoints", "p99_ms": 10.0},
-        {"protection": "UpstreamBackup", "p99_ms": 10.0},
+        {"protection": "EventualCheckpoints", "p99_ms": 10.0, "p50_ms": 2.0} | at,
+        {"protection": "UpstreamBackup", "p99_ms": 10.0, "p50_ms": 2.0} | at,
     ]
     kills = {
         "windows": 10,
@@ -100,11 +104,12 @@ def test_what_misses_its_target_has_beside_it_what_limits_it() -> None:
         "predicted_ms": 80,
     }
     found = cec_targets.targets(
-        {"share": [slow], "objective": [late], "beside": others, "kills": [kills]}
+        {"share": [slow], "objective": [late], "results": others, "kills": [kills]}
     )
     limits = {each.measured: each.limit for each in found}
     assert "1.07 times" in limits["90.0%"]
     assert "0.6 ms of it on a core" in limits["4.5 ms"]
     assert limits["1.1"] == limits["1.00"] == ""
+    assert any("100,000 tuples/s and 169 MB" in each.figure for each in found)
     assert "taking over 40, replaying 60; 90 ms were foretold" in limits["0 of 1"]
     assert limits["15 of 20, 4 of the others foretold"] == ""

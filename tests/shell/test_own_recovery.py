@@ -5,9 +5,14 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.core.haunit.events import WriteSink
+from holdfast.core.haunit.plan import FootprintPlan, NodePlan
+from holdfast.core.machine import Effect, TimerFired
+from holdfast.core.model.ids import StreamId
+from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.recovery.extent import Extent
 from holdfast.shell.spark import background
-from holdfast.shell.spark.background import OwnRecovery
+from holdfast.shell.spark.background import Background, OwnRecovery
 from holdfast.shell.spark.meter import Meter
 
 MS = 1_000_000
@@ -78,3 +83,29 @@ def test_the_wait_for_others_and_for_a_quiet_source_is_left_out(process: Process
     process.works(201)
     process.receives(5_000)
     assert process.recovery.costs(0.0, 0.0).fixed_us == pytest.approx(30_000)
+
+
+def test_a_node_hears_how_far_apart_points_are_to_be_though_it_has_no_time_for_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(monkeypatch)
+    plan = SimpleNamespace(
+        footprints=FootprintPlan(share=0.02),
+        footprint_stream="n~footprints",
+        limits=SimpleNamespace(pass_tuples=8_192),
+    )
+    process.meter.replay_cost_us = lambda pass_tuples: 1.0
+    behind = Background(cast("NodePlan", plan), cast("Meter", process.meter), 0)
+    assert behind.watched == {TimerFired}
+    mark = cast("Effect", WriteSink(StreamId("n~footprints"), cast("TupleBatch", None)))
+    other = cast("Effect", WriteSink(StreamId("out"), cast("TupleBatch", None)))
+    behind.stepped([other, mark], 2 * MS)
+    behind.stepped([other], 100 * MS)  # Results, as without footprints.
+    process.now_ns = 501 * MS
+    for _ in range(10):
+        behind.stepped([mark], 2 * MS)
+    told = behind.due()
+    assert told is not None
+    assert (told.windows, told.marks_apart_ms) == (0, 200), "a hundredth of the time"
+    behind.done([])
+    assert behind.due() is None

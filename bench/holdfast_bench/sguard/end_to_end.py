@@ -34,6 +34,7 @@ _POLL_S: Final = 0.0005
 _MARGIN_S: Final = 0.1
 _WARM_UP_S: Final = 2.0
 _SETTLE_S: Final = 1.0
+_LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +144,38 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="holdfast-sguard-") as location:
         query = flow.start(spark, checkpointLocation=location, protection=protection)
         try:
-            seen = _follow(query, stream_path(location, "changes", 0), groups, seconds)
+            path = stream_path(location, "changes", 0)
+            seen = follow(query, path, groups, _FILL_S + seconds + 60)
         finally:
             query.stop()
         checkpoints = [c for c in query.checkpoints if c["failure"] is None]
     return _summary(seen, checkpoints, origin_us / 1e6)
 
 
-def _follow(query: Query, path: str, groups: int, seconds: float) -> np.ndarray:
-    """(wall-clock second, latency in ms, tuples) of every batch of results, float64 (n, 3)."""
+def follow(
+    query: Query,
+    path: str,
+    from_id: int,
+    seconds: float,
+    look: Callable[[], None] = lambda: None,
+) -> np.ndarray:
+    """(wall-clock second, latency in ms, tuples) of every batch of results, float64 (n, 3).
+
+    Args:
+        query: That writes them; until its end.
+        path: Of the sink's log.
+        from_id: Results before it do not count.
+        seconds: No longer.
+        look: Called now and then.
+    """
     reader: StreamLogReader | None = None
     seen: list[tuple[float, float, int]] = []
-    deadline = time.monotonic() + _FILL_S + seconds + 60
+    deadline = time.monotonic() + seconds
+    look_s = 0.0
     while query.isActive and time.monotonic() < deadline:
+        if time.monotonic() > look_s:
+            look()
+            look_s = time.monotonic() + _LOOK_S
         try:
             reader = reader or StreamLogReader(path, 0)
         except FileNotFoundError:
@@ -164,7 +184,7 @@ def _follow(query: Query, path: str, groups: int, seconds: float) -> np.ndarray:
         batches = reader.poll()
         now_s = time.time()
         for batch in batches:
-            if batch.first_id >= groups and batch.created_us:
+            if batch.first_id >= from_id and batch.created_us:
                 seen.append((now_s, now_s * 1e3 - batch.created_us / 1e3, batch.count))
         if not batches:
             time.sleep(_POLL_S)  # What a latency is measured to.
@@ -186,10 +206,10 @@ def _summary(
         begin_s = end_s - checkpoint["duration_ms"] / 1e3
         is_during |= (seen[:, 0] >= begin_s) & (seen[:, 0] <= end_s + _MARGIN_S)
     return {
-        "all": _figures(seen[is_warm]),
-        "during": _figures(seen[is_warm & is_during]),
-        "between": _figures(seen[is_warm & ~is_during]),
-        "first": _figures(seen[is_first]),
+        "all": figures(seen[is_warm]),
+        "during": figures(seen[is_warm & is_during]),
+        "between": figures(seen[is_warm & ~is_during]),
+        "first": figures(seen[is_first]),
         "checkpoints": [
             {k: c[k] for k in ("prepared_us", "written_bytes", "state_bytes", "duration_ms")}
             for c in checkpoints
@@ -197,7 +217,7 @@ def _summary(
     }
 
 
-def _figures(seen: np.ndarray) -> dict[str, float]:
+def figures(seen: np.ndarray) -> dict[str, float]:
     """Percentiles over tuples; a batch's tuples count with the latency of its oldest."""
     if not len(seen):
         return {}

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
 _TURN_US = 200
 _COSTS = RecoveryCosts(tuple_us=1.0, replayed_us=1.0)
+_DEAR_POINTS_PERCENT = 10
 _MESSAGES_PER_TURN = 16
 _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
@@ -151,6 +152,7 @@ class Process:
         self.is_dead = False
         self.paused_until_us = 0
         self._timers: dict[str, int] = {}
+        self._apart_ms: int | None = None
         self._is_turn_due = False
         self.degree = len(self.plan.inputs) + sum(len(o.streams) for o in self.plan.outputs)
         self.channels: ProcessChannels = ProcessChannels(self, world)
@@ -291,8 +293,16 @@ class Process:
         if self._scheduler.uniform("node/background", 0, 2) != 0:
             return False
         windows = self._scheduler.uniform("node/windows", 1, 4)
-        self._step(events.CheckWindows(windows, _COSTS))
+        apart_ms = self._points_apart_ms()
+        self._step(events.CheckWindows(windows, _COSTS, marks_apart_ms=apart_ms))
         return True
+
+    def _points_apart_ms(self) -> int:
+        """What this process is told: for some points cost so much that they are seldom."""
+        if self._apart_ms is None:
+            is_dear = self._scheduler.percent("node/marks", _DEAR_POINTS_PERCENT)
+            self._apart_ms = self._scheduler.uniform("node/marks", 50, 1_000) if is_dear else 0
+        return self._apart_ms
 
     def _step(self, stimulus: Stimulus) -> None:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):

@@ -83,8 +83,8 @@ class Running:
         assert isinstance(begin, BeginFrom)
         return begin.state
 
-    def step(self, stimulus: object) -> None:
-        self._note(self.node.step(stimulus, 1))  # type: ignore[arg-type]
+    def step(self, stimulus: object, at_ms: int = 1) -> None:
+        self._note(self.node.step(stimulus, at_ms))  # type: ignore[arg-type]
         self.node.check_invariants()
 
     def _note(self, effects: list[Effect]) -> None:
@@ -109,8 +109,8 @@ class Running:
         while self.node.has_work:
             self.step(events.Proceed())
 
-    def acknowledge(self) -> None:
-        self.step(TimerFired("ack"))
+    def acknowledge(self, at_ms: int = 1) -> None:
+        self.step(TimerFired("ack"), at_ms)
 
     def kinds(self) -> list[list[FootprintKind]]:
         return [[FootprintKind(k) for k in record_of(b, 1).kinds.tolist()] for b in self.log]
@@ -176,6 +176,32 @@ def test_t_moves_when_windows_are_written_though_no_more_input_comes() -> None:
     assert running.point.needed_from[A] == 3
     assert running.point.predicted_us >= 5_000, "a replacement has to start"
     assert RestartPoint.from_json(running.point.to_json()) == running.point
+
+
+def test_points_are_as_far_apart_as_the_share_of_the_time_wants() -> None:
+    running = Running()
+    running.receive(0, 7)
+    running.acknowledge(100)
+    running.step(events.CheckWindows(0, COSTS, marks_apart_ms=120), 110)
+    assert len(running.log) == 1, "there is no time for windows"
+    running.receive(1, 8)
+    running.acknowledge(150)
+    running.acknowledge(200)
+    assert running.point is not None
+    assert running.point.processed_before == {A: 1}
+    running.acknowledge(250)
+    assert running.point.processed_before == {A: 2}
+
+
+def test_what_has_opened_is_part_of_a_piece_but_half_of_it_is_for_the_oldest() -> None:
+    running = Running()
+    running.receive(0, *range(10))
+    running.acknowledge()
+    running.receive(10, *range(10, 16))  # Six more open.
+    running.step(events.CheckWindows(8, COSTS))
+    opened, written = running.kinds()[1:]
+    assert opened == [FootprintKind.G_OPEN] * 6
+    assert written == [FootprintKind.G_CHECK] * 4
 
 
 def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> None:

@@ -34,8 +34,8 @@ class EventualCheckpoints(Protection):
     failures, the driver's included.
 
     Attributes:
-        share: Most of a node's time for windows that are written between tuples, above 0, up to 1.
-            What is written when windows open and close does not count.
+        share: Most of a node's time for all that is written of windows, above 0, up to 1. Where
+            restart points would take more than half of it, they are noted less often.
         extent: Most that a replacement should have to read, as `"64 MiB"` or a number of bytes.
         recovery: Most time that a replacement should take to start, read and replay, as `tumbling`
             takes it; the detection of the failure is left out. None: no matter. The query's

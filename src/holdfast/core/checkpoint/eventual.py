@@ -16,8 +16,8 @@ writes a window tells its former one. Cost: O(1) per footprint, O(windows) memor
 
 `RecoveryObjective` says how large the extent may become: the time to read it back, and to replay
 the tuples since T, must stay within what the user names. It says why, when it cannot.
-`Pacer` keeps what is written in the background within its share of a node's time, and below a
-millisecond at a time.
+`Pacer` keeps all that footprints cost a node within its share of the time, and what is written in
+the background below a millisecond at a time.
 """
 
 from __future__ import annotations
@@ -36,15 +36,22 @@ STANDSTILL_US: Final = 1_000
 """No tuple is to wait longer for it."""
 _AIM_LEAST_US: Final = 100.0
 _STEP: Final = 0.1
-_WINDOWS_FEW: Final = 32
+_WINDOWS_FEW: Final = 4
 """Of the first piece, of which nobody knows what it costs."""
-_WINDOWS_LEAST: Final = 4
+_GROWTH: Final = 2
+"""A piece has at most so many times the windows of the largest one of late."""
 _WINDOWS_MAX: Final = 1 << 14
 _MEMORY: Final = 0.9
 """What a piece counts beside the next one, where costs are learned."""
 _ALIKE: Final = 0.05
 """Pieces whose sizes differ by a smaller part do not tell what a footprint costs."""
 _BUDGET_MAX_US: Final = 20_000
+_DEBT_MAX_US: Final = 100_000
+"""Whoever seems to have worked for longer at a time was stopped, and did not work."""
+_FOR_MARKS: Final = 0.5
+"""The part of the share that goes to restart points at most; the rest moves T."""
+MARKS_APART_MAX_MS: Final = 2_000
+"""Restart points are at most so far apart: upstream keeps what comes between them."""
 _EAGER: Final = 0.5
 """From such a part of what is allowed on, windows are written."""
 REPLAY_FACTOR: Final = 1.5
@@ -326,12 +333,17 @@ _CURES: Final = "Give footprints a larger share=, run more instances, or allow m
 
 
 class PieceCost:
-    """What a record costs by itself, and each footprint in it: a line through recent pieces."""
+    """What a record costs by itself, and each footprint in it: a line through recent pieces.
+
+    Attributes:
+        tells: Whether sizes of late differ by enough to tell the two apart.
+    """
 
     def __init__(self) -> None:
         """No piece has been written."""
         self._sums = np.zeros(5)  # of 1, of footprints, of times, and of products with footprints
         self._each_us = 0.0
+        self.tells = False
 
     def learn(self, footprints: int, took_us: float) -> None:
         """A piece of so many footprints, at least one, took so long."""
@@ -340,7 +352,8 @@ class PieceCost:
         weight, n, t, nn, nt = self._sums.tolist()
         mean, took = n / weight, t / weight
         spread = nn / weight - mean * mean
-        if spread > (_ALIKE * mean) ** 2:
+        self.tells = spread > (_ALIKE * mean) ** 2
+        if self.tells:
             self._each_us = (nt / weight - mean * took) / spread
         elif not self._each_us:
             self._each_us = took / mean / 2
@@ -360,13 +373,21 @@ class PieceCost:
 
 
 class Pacer:
-    """Holds background work to its share of a node's time, and its pieces below a millisecond.
+    """Holds what footprints cost to a share of a node's time, and pieces of it below a millisecond.
+
+    All that the node's thread does for footprints is paid from one budget: the windows that are
+    written in the background, and the records before restart points (G_open, R), which are *marks*.
+    Marks come first. So that they leave something of the share, they are made the rarer the longer
+    they take.
 
     A record costs something however few footprints it has. Were it counted as theirs, few of them
     would seem dear, and even fewer be written, down to one at a time. So the two are told apart,
     and footprints have a part of each piece, even where a record alone takes longer than it should.
 
-    One piece in a hundred may take longer than `STANDSTILL_US`: each that does makes the next ones
+    A piece is as large as is known to be short enough: the first one is small, none has more than
+    twice the windows of the largest one of late, whatever the costs of small ones foretell, and one
+    that was long is followed by one that is so much smaller.
+    One in a hundred may take longer than `STANDSTILL_US`: each that does makes the next ones
     shorter by a tenth, and each other one lets them grow by a hundredth of that.
 
     Times are told, never looked up.
@@ -379,15 +400,37 @@ class Pacer:
         self._cost = PieceCost()
         self._aim_us = float(AT_ONCE_US)
         self._size = float(_WINDOWS_FEW)  # of the next piece
+        self._largest = float(_WINDOWS_FEW)  # of late
         self._window_us = float(AT_ONCE_US) / _WINDOWS_FEW
+        self._mark_us = 0.0  # what a mark takes
+        self._marks_us = self._worked_us = 0.0  # of marks of late, and of all work beside them
+        self._since_mark_us = 0.0  # work
 
     def worked(self, took_us: float) -> None:
         """The node has worked, or waited, for so long."""
         self._budget_us = min(_BUDGET_MAX_US, self._budget_us + self._share * took_us)
+        self._since_mark_us += took_us
+
+    def _pay(self, took_us: float) -> None:
+        self._budget_us = max(-float(_DEBT_MAX_US), self._budget_us - took_us)
+
+    def marked(self, took_us: float) -> None:
+        """A restart point was noted, and what had to be said before it."""
+        self._pay(took_us)
+        self._mark_us += (took_us - self._mark_us) / (4 if self._mark_us else 1)
+        self._marks_us = _MEMORY * self._marks_us + took_us
+        self._worked_us = _MEMORY * self._worked_us + self._since_mark_us
+        self._since_mark_us = 0.0
+
+    @property
+    def marks_apart_ms(self) -> int:
+        """How far apart restart points are to be, so that they leave some of the share."""
+        allowed = max(self._share * _FOR_MARKS, 1e-9)
+        return min(MARKS_APART_MAX_MS, int(self._mark_us / allowed / 1000))
 
     def wrote(self, windows: int, took_us: float) -> None:
         """So many footprints took so long."""
-        self._budget_us -= took_us
+        self._pay(took_us)
         if not windows:
             return
         self._window_us += (took_us / windows - self._window_us) / 4
@@ -396,9 +439,17 @@ class Pacer:
         else:
             self._aim_us = min(AT_ONCE_US, self._aim_us * (1 + _STEP / 100))
         self._cost.learn(windows, took_us)
+        self._largest = max(float(windows), self._largest * _MEMORY)
         record_us = self._cost.record_us
         wanted = max(self._aim_us - record_us, record_us / 4) / self._cost.each_us
-        self._size = min(max(wanted, _WINDOWS_LEAST), 2 * max(windows, self._size), _WINDOWS_MAX)
+        # Had the last piece been of dear footprints alone, so many would still be short enough.
+        bearable_us = 2 * record_us if record_us > STANDSTILL_US else float(STANDSTILL_US)
+        bearable = windows * bearable_us / max(took_us, 1.0)
+        most = min(_GROWTH * self._largest, bearable, _WINDOWS_MAX)
+        self._size = max(min(wanted, most), 1.0)
+        if self._size <= _WINDOWS_FEW and not self._cost.tells:
+            # Is it the footprints that are dear, or the record? Pieces of another size tell.
+            self._size = max(1.0, windows / 2) if windows > 1 else 2.0
 
     @property
     def footprint_us(self) -> float:
@@ -407,8 +458,10 @@ class Pacer:
 
     @property
     def windows_per_s(self) -> float:
-        """How many footprints its share of the time is enough for."""
-        return self._share * 1e6 / max(self._window_us, 1e-3)
+        """How many footprints are written in what marks leave of the share of the time."""
+        marks = self._marks_us / self._worked_us if self._worked_us else 0.0
+        left = max(self._share - marks, self._share * (1 - _FOR_MARKS))
+        return left * 1e6 / max(self._window_us, 1e-3)
 
     @property
     def windows(self) -> int:

@@ -340,14 +340,16 @@ class CheckWindows(Stimulus):
     """The shell has time to spare: write the windows whose footprints are the oldest. [CEC §III]
 
     Attributes:
-        windows: So many at most.
+        windows: So many at most; 0: no time, and only what follows is told.
         costs: What a recovery's parts have cost of late.
         windows_per_s: How many windows the share of the time is enough for; 0: nobody knows.
+        marks_apart_ms: Restart points are to be so far apart at least, to keep to the share.
     """
 
     windows: int
     costs: RecoveryCosts
     windows_per_s: float = 0.0
+    marks_apart_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

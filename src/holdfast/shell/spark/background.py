@@ -4,6 +4,9 @@ Between two turns of the loop the node may be asked to write windows: so many th
 millisecond, as it has cost of late, and so often that it keeps to its share of the time. A node
 that has nothing to write is asked again a little later. With the question it hears what recoveries
 cost: how long it took this process to come to work, and what its passes take.
+
+The records before restart points are paid from the same share. The node hears how far apart points
+are to be, twice a second even if there is no time for windows.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.checkpoint.eventual import Pacer, RecoveryCosts
 from holdfast.core.haunit.events import CheckWindows, WriteSink
-from holdfast.core.model.footprints import has_checks
+from holdfast.core.machine import TimerFired
+from holdfast.core.model.footprints import footprints_in
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.machine import Effect
+    from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.recovery.extent import Extent
     from holdfast.shell.spark.meter import Meter
 
@@ -32,7 +36,11 @@ _TUPLES_TELL: Final = 10_000
 
 
 class Background:
-    """Of one process. Without footprints in the plan there is none."""
+    """Of one process. Without footprints in the plan there is none.
+
+    Attributes:
+        watched: Of which steps `stepped` is to be told.
+    """
 
     def __init__(self, plan: NodePlan, meter: Meter, born_ns: int) -> None:
         """Nothing is due.
@@ -46,9 +54,14 @@ class Background:
         self._meter = meter
         self._pass_tuples = plan.limits.pass_tuples
         self._pacer = None if plan.footprints is None else Pacer(plan.footprints.share)
+        self._log = plan.footprint_stream
+        self.watched: frozenset[type[Stimulus]] = (
+            frozenset() if self._pacer is None else frozenset({TimerFired})
+        )
         self._told_ns = self._began_ns = time.monotonic_ns()
         self._rests_to_ns = 0
         self._tuple_us, self._measured_ns = 0.0, 0
+        self._asked = 0  # how many windows it may have written
         self._has_more = False
 
     @property
@@ -69,15 +82,28 @@ class Background:
         self._recovery.look(now_ns)
         self._pacer.worked((now_ns - self._told_ns) / 1000)
         self._told_ns = now_ns
-        windows = self._pacer.windows
-        if not windows or now_ns < self._rests_to_ns:
+        windows = 0 if now_ns < self._rests_to_ns else self._pacer.windows
+        is_news = now_ns - self._measured_ns > _COST_LASTS_NS
+        if not windows and not is_news:
             return None
-        if now_ns - self._measured_ns > _COST_LASTS_NS:
+        if is_news:
             self._tuple_us = self._meter.replay_cost_us(self._pass_tuples)
             self._measured_ns = now_ns
-        self._began_ns = time.monotonic_ns()
+        self._began_ns, self._asked = time.monotonic_ns(), windows
         costs = self._recovery.costs(self._tuple_us, self._pacer.footprint_us)
-        return CheckWindows(windows, costs, self._pacer.windows_per_s)
+        pacer = self._pacer
+        return CheckWindows(windows, costs, pacer.windows_per_s, pacer.marks_apart_ms)
+
+    def stepped(self, effects: list[Effect], took_ns: int) -> None:
+        """A watched step is over; it was for a restart point if it has written footprints.
+
+        What else the node does at that time counts with it.
+        """
+        if self._pacer is not None and any(self._is_footprint(effect) for effect in effects):
+            self._pacer.marked(took_ns / 1000)
+
+    def _is_footprint(self, effect: Effect) -> bool:
+        return isinstance(effect, WriteSink) and effect.stream == self._log
 
     def done(self, effects: list[Effect]) -> None:
         """What was asked for has been done, the effects performed."""
@@ -85,8 +111,10 @@ class Background:
             return
         now_ns = time.monotonic_ns()
         records = [e.batch for e in effects if isinstance(e, WriteSink)]
-        written = sum(each.count for each in records if has_checks(each))  # Others had to be said.
+        written = sum(footprints_in(each) for each in records)
         self._pacer.wrote(written, (now_ns - self._began_ns) / 1000)
+        if not self._asked:
+            return
         self._has_more = written > 0
         if not written:
             self._rests_to_ns = now_ns + _NOTHING_TO_DO_NS

@@ -225,6 +225,8 @@ class NodeTask:
         self._checkpoints.note_standstill(effects, took_us)
         for effect in effects:
             self._performers[type(effect)](effect)
+        if type(stimulus) in self._background.watched:
+            self._background.stepped(effects, time.monotonic_ns() - began_ns)
         return effects
 
     # -- the end ----------------------------------------------------------------------------

@@ -7,7 +7,8 @@ point safe. So upstream lets go of what lies before T, and a replacement adopts 
 replays from T (extent_restoration.py, footprint_writer.py).
 
 The shell says when there is time to write windows (`CheckWindows`), and how many; whether it is
-due, and which ones, is decided here.
+due, and which ones, is decided here. It also says how far apart points are to be: the records
+before them are paid from the same share of the time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from holdfast.core.checkpoint.eventual import RecoveryObjective
+from holdfast.core.checkpoint.eventual import MARKS_APART_MAX_MS, RecoveryObjective
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
@@ -77,6 +78,7 @@ class Eventual(Durability):
             len(self._streams),
         )
         self._looked_ms, self._tuples = 0, unit.input_tuples  # when rates were learned, and input
+        self._noted_ms, self._apart_ms = -MARKS_APART_MAX_MS, 0  # the last point; how far apart
         unit.witness = self
 
     def _place(self) -> Place:
@@ -101,31 +103,30 @@ class Eventual(Durability):
     def on_check_windows(self, check: CheckWindows, now_ms: int) -> list[Effect]:
         """Write some windows, if recovery would take too long otherwise."""
         self._objective.learn(check.costs)
+        self._apart_ms = check.marks_apart_ms
         if now_ms - self._looked_ms >= _LOOK_MS:
             came = self.unit.input_tuples - self._tuples
             rate = came * 1000 / (now_ms - self._looked_ms)
             self._objective.learn_rates(rate, check.windows_per_s)
             self._looked_ms, self._tuples = now_ms, self.unit.input_tuples
-        if self.unit.replay.is_silent:
+        if self.unit.replay.is_silent or not check.windows:
             return []
         place = self._place()
         if self._footprints.is_check_due(place):
             self._footprints.end_replay()
-            effects = self._append(self._footprints.say(place))
-            record = self._footprints.check(check.windows, place)
-            if record is not None:
-                effects += self._append([record])
+            records, has_checks = self._footprints.piece(check.windows, place)
+            if has_checks:
                 self.note_again()  # T may have moved on, without a pass.
-            return effects
+            return self._append(records)
         return []
 
     # -- restart points -----------------------------------------------------------------------
 
     def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
-        """Note a point, if it is due and says anything new."""
-        del now_ms
-        if not is_due or not self.may_note():
+        """Note a point, if it is due, says anything new, and the last one is long enough ago."""
+        if not is_due or now_ms - self._noted_ms < self._apart_ms or not self.may_note():
             return []
+        self._noted_ms = now_ms
         place = self._place()
         effects = self._append(self._footprints.mark(place))
         cut = self.cut(is_state_kept=True)

@@ -40,6 +40,7 @@ from holdfast.core.model.footprints import (
     FootprintKind,
     FootprintRecord,
     PassMark,
+    footprints_in,
     no_window,
 )
 from holdfast.core.model.ids import BEGINNING_US
@@ -186,6 +187,17 @@ class FootprintWriter:
         if oldest is None or oldest.cut >= place.cut:
             return False
         return self._objective.is_due(self.size(place))
+
+    def piece(self, windows_max: int, place: Place) -> tuple[list[TupleBatch], bool]:
+        """What has opened and closed, then footprints of the oldest windows; whether of any.
+
+        What has opened is part of the piece, but half of it at least is for the oldest windows:
+        else T would stand still where many open all the time.
+        """
+        records = self.say(place)
+        left = windows_max - sum(map(footprints_in, records))
+        record = self.check(max(left, (windows_max + 1) // 2), place)
+        return (records, False) if record is None else ([*records, record], True)
 
     def check(self, windows_max: int, place: Place) -> TupleBatch | None:
         """Up to so many footprints, at least one, of windows whose newest ones are the oldest.

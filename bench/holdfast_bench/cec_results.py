@@ -1,0 +1,167 @@
+"""How soon results come, at a high rate and with a large state, with eventual checkpoints.
+
+Every second tuple is of a window that stays open, in which each of many groups has one already; the
+others are of windows of a millisecond, which close all the time, each with a result per key. So a
+node has a large state, and results by which one sees whether anything has held it up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections import EventualCheckpoints, Protection, UpstreamBackup
+from holdfast.api.windows import tumbling
+from holdfast.core.model.ids import END_US
+from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.shell.sources.base import SourceReader, SourceRows
+from holdfast.shell.storage.paths import stream_path
+from holdfast_bench.cec_spark import spark_session
+from holdfast_bench.running import median, node_statistic
+from holdfast_bench.sguard.end_to_end import figures, follow
+from holdfast_bench.sguard.states import RECORD_BYTES, SCHEMA
+
+if TYPE_CHECKING:
+    from holdfast_bench.cec import Sizes
+
+RATE: Final = 100_000
+PROTECTIONS: Final[dict[str, Protection]] = {
+    "UpstreamBackup": UpstreamBackup(),
+    "EventualCheckpoints": EventualCheckpoints(share=0.02, recovery="1 second"),
+}
+_KEYS: Final = 16
+"""Of windows that close."""
+_WINDOW: Final = "1 milliseconds"
+_STANDING_US: Final = 4_000_000_000_000_000
+"""In the window at this time groups stay: no boundary comes so far."""
+_FILL_BATCH: Final = 1 << 14
+_FILL_S: Final = 15.0
+_WARM_UP_S: Final = 3.0
+_MB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MixedSource:
+    """Tuples of a window that stays and of windows that close; one partition.
+
+    Attributes:
+        groups: Of the window that stays; so many tuples are there from the start.
+        rate: Tuples per second after that.
+        seconds: For how long.
+        origin_us: When the steady rate begins, wall clock; it is the beginning of their own time.
+    """
+
+    groups: int
+    rate: int
+    seconds: float
+    origin_us: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of its tuples."""
+        return SCHEMA
+
+    def spec(self, partition: int, partitions: int) -> MixedSource:
+        """Itself."""
+        del partition, partitions
+        return self
+
+    def open(self) -> SourceReader:
+        """A reader."""
+        return _MixedReader(self)
+
+
+class _MixedReader:
+    """Makes tuples by id; those that do not stay are dated as they are due."""
+
+    def __init__(self, source: MixedSource) -> None:
+        self._source = source
+        self._schema = with_time(SCHEMA)
+
+    def read(self, from_id: int, max_tuples: int) -> SourceRows:
+        """See `SourceReader.read`."""
+        source = self._source
+        elapsed_us = time.time() * 1e6 - source.origin_us
+        total = source.groups + int(source.rate * source.seconds)
+        due = source.groups + max(0, int(elapsed_us * source.rate / 1e6))
+        to_id = min(from_id + max_tuples, due, total)
+        if from_id < source.groups:
+            to_id = min(to_id, from_id + _FILL_BATCH, source.groups)
+        boundary_us = END_US if to_id >= total else self._times(np.array([to_id]))[0]
+        if to_id <= from_id:
+            return SourceRows((), int(boundary_us))
+        ids = np.arange(from_id, to_id, dtype=np.int64)
+        stays = (ids < source.groups) | (ids % 2 == 1)
+        keys = np.where(ids < source.groups, ids, (ids * 2_654_435_761) % source.groups)
+        keys = np.where(stays, keys, ids // 2 % _KEYS)
+        times = np.where(stays, _STANDING_US, self._times(ids))
+        columns = [pa.array(keys), pa.array(ids), pa.array(times)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        created_us = 0
+        if from_id >= source.groups:
+            created_us = source.origin_us + int((from_id - source.groups + 1) / source.rate * 1e6)
+        rows = TupleBatch(from_id, batch, int(boundary_us), created_us)
+        return SourceRows((rows,), int(boundary_us))
+
+    def _times(self, ids: np.ndarray) -> np.ndarray:
+        """int64 (n,): steady in their own time; before that all at its beginning."""
+        behind = np.maximum(0, ids - self._source.groups)
+        times: np.ndarray = behind * 1_000_000 // self._source.rate
+        return times
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def results(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Percentiles under each protection, in turn: the medians of the runs."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in PROTECTIONS}
+    with spark_session() as spark:
+        for _ in range(sizes.result_runs):
+            for name, protection in PROTECTIONS.items():
+                run = _run(spark, protection, sizes)
+                runs[name].append(run)
+                say(f"{name}: p99 {run['p99_ms']:g} ms, {run['state_mb']:g} MB of state")
+    return [
+        {
+            "protection": name,
+            "rate": RATE,
+            "runs": len(each),
+            **{part: round(median(run[part] for run in each), 3) for part in each[0]},
+        }
+        for name, each in runs.items()
+    ]
+
+
+def _run(spark: Any, protection: Protection, sizes: Sizes) -> dict[str, Any]:
+    groups = sizes.state_mb * _MB // RECORD_BYTES
+    origin_us = int((time.time() + _FILL_S) * 1e6)
+    flow = Dataflow("mixed")
+    source = MixedSource(groups, RATE, sizes.result_s, origin_us)
+    tuples = flow.source_generator(source, name="tuples", unit="ingest")
+    made = tuples.key_by("key").window(tumbling(_WINDOW))
+    made.aggregate("count(*) AS n", "min(value) AS low", "max(value) AS high", name="state").sink(
+        "results"
+    )
+    state_bytes = [0]
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as location:
+        query = flow.start(spark, checkpointLocation=location, protection={"state": protection})
+
+        def look() -> None:
+            state_bytes.append(node_statistic(query, "state[0]", "state_bytes"))
+
+        try:
+            path = stream_path(location, "results", 0)
+            seen = follow(query, path, 0, _FILL_S + sizes.result_s + 60, look)
+        finally:
+            query.stop()
+    begin_s = origin_us / 1e6  # In the end the window that stays closes, too.
+    is_steady = (seen[:, 0] > begin_s + _WARM_UP_S) & (seen[:, 0] < begin_s + sizes.result_s - 0.1)
+    return figures(seen[is_steady]) | {"state_mb": round(max(state_bytes) / _MB, 1)}

@@ -55,6 +55,7 @@ UNITS: Final = {
     "fast": "windows of ten seconds, a hundred of which close each second",
     "counted": "windows by count",
     "sessions": "sessions",
+    "begun": "windows from a key's first row on",
     "joined": "windows of a join",
 }
 _ALWAYS: Final = ("slow", "fast")
@@ -344,6 +345,9 @@ def flow_of(path: str, units: tuple[str, ...]) -> hf.Dataflow:
             made = rows.select("n % 13 AS k", "n").key_by("k").window(hf.tumbling("10 seconds"))
         elif unit == "counted":
             made = rows.select("n % 101 AS k", "n").key_by("k").window(hf.counting(50, 20))
+        elif unit == "begun":
+            windows = hf.sliding("1 minute", "20 seconds", alignment="first")
+            made = rows.select("n % 37 AS k", "n").key_by("k").window(windows)
         elif unit == "sessions":
             bursts = rows.select("n - n % 300 AS burst", "n").select("burst % 1500 AS k", "n")
             made = bursts.key_by("k").window(hf.sessions("1 minute"))

@@ -86,16 +86,23 @@ def divided(
 ) -> Query:
     """Windows of every kind that leave footprints."""
     flow = Dataflow("divided")
-    keyed = flow.source_log(str(tmp_path / "log"), name="rows").key_by("key")
+    rows = flow.source_log(str(tmp_path / "log"), name="rows")
+    keyed = rows.key_by("key")
     for name, windows in (
         ("epoch", hf.sliding("400 milliseconds", "100 milliseconds")),
         ("first", hf.tumbling("300 milliseconds", alignment="first")),
         ("tens", hf.counting(10, 4)),
+        ("bursts", hf.sessions("20 milliseconds")),
     ):
-        made = keyed.window(windows).aggregate(
+        of = keyed if name != "bursts" else rows.filter("id % 61 < 40").key_by("key")
+        made = of.window(windows).aggregate(
             "count(*) AS n", "sum(id) AS total", "max(CAST(id AS STRING)) AS text", name=name
         )
         made.sink(name)
+    odd, even = (rows.filter(f"id % 2 = {rest}") for rest in (1, 0))
+    of_odd = odd.window(hf.tumbling("300 milliseconds"))
+    wanted = ["left.id AS n", "right.id AS total", "left.key AS key"]
+    of_odd.join(even, on="key", select=wanted, name="pairs").sink("pairs")
     return flow.start(
         session,
         checkpointLocation=str(tmp_path / location),
@@ -105,7 +112,7 @@ def divided(
 
 
 def test_windows_with_footprints_go_on_at_another_parallelism(tmp_path: Path) -> None:
-    root, names = str(tmp_path / "log"), ("epoch", "first", "tens")
+    root, names = str(tmp_path / "log"), ("epoch", "first", "tens", "bursts", "pairs")
     ingest_log.prepare(root, META)
     with without_spark() as session:
         for step, parallelism in enumerate((1, 3, 2)):
@@ -120,8 +127,9 @@ def test_windows_with_footprints_go_on_at_another_parallelism(tmp_path: Path) ->
         assert query.awaitTermination(60)
         query = divided(session, tmp_path, 1, hf.UpstreamBackup(), "whole")
         assert query.awaitTermination(60)
-    columns = ("window_start", "key", "n", "total", "text")
     for name in names:
+        more = () if name == "pairs" else ("window_start", "text")
+        columns = ("key", "n", "total", *more)
         found, wanted = (
             sorted(counted(tmp_path / location / "streams" / name, columns))
             for location in ("divided", "whole")

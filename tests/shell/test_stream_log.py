@@ -176,6 +176,54 @@ def test_a_segment_goes_on_until_little_of_it_is_not_durable(
     assert values(tmp_path) == list(range(2_504))
 
 
+def beside(tmp_path: Path) -> StreamLogWriter:
+    log = open_writer(str(tmp_path), SCHEMA, "s", 1, segment_bytes=2_000, switches_beside=True)
+    assert isinstance(log, StreamLogWriter)
+    return log
+
+
+def test_whoever_appends_never_waits_for_a_disk_where_another_thread_begins_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = beside(tmp_path)
+    with monkeypatch.context() as patched:
+        for name in ("fsync", "fdatasync"):
+            patched.setattr(os, name, lambda file: pytest.fail("a disk was waited for"))
+        put(log, 500)
+        put(log, 500)
+        log.tidy()
+    assert len(segments(tmp_path)) == 1, "its rows are not durable yet"
+    log.sync()
+    log.tidy()
+    log.tidy()
+    put(log, 3)
+    assert [s.first_id for s in segments(tmp_path)] == [0, 1_000]
+    log.sync()
+    assert values(tmp_path) == list(range(1_003))
+
+
+def test_segments_that_another_thread_begins_lose_no_row(tmp_path: Path) -> None:
+    log, is_over = beside(tmp_path), threading.Event()
+
+    def sync() -> None:
+        while not is_over.is_set():
+            log.sync()
+            log.tidy()
+
+    thread = threading.Thread(target=sync, daemon=True)
+    thread.start()
+    for size in range(400):
+        put(log, 1 + size % 60)
+    is_over.set()
+    thread.join()
+    log.sync()
+    log.tidy()
+    put(log, 1)
+    log.sync()
+    assert values(tmp_path) == list(range(log.next_id))
+    assert len(segments(tmp_path)) > 1
+
+
 def test_what_need_not_last_is_never_made_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

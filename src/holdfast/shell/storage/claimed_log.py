@@ -22,6 +22,7 @@ class ClaimedLogWriter:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         narrows: bool = False,
+        switches_beside: bool = False,
     ) -> None:
         """Claim the log, then find its end; args as of `open_writer`.
 
@@ -31,7 +32,13 @@ class ClaimedLogWriter:
         """
         self._claim = Claim(place, incarnation)
         self._writer = open_writer(
-            place, schema, stream, incarnation, segment_bytes=segment_bytes, narrows=narrows
+            place,
+            schema,
+            stream,
+            incarnation,
+            segment_bytes=segment_bytes,
+            narrows=narrows,
+            switches_beside=switches_beside,
         )
         self._unneeded_before = self._trimmed_before = 0
 

@@ -42,7 +42,13 @@ class FootprintLogWriter(ClaimedLogWriter):
         """
         schema = footprint_schema(body)
         super().__init__(
-            place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, narrows=True
+            place,
+            schema,
+            stream,
+            incarnation,
+            segment_bytes=SEGMENT_BYTES,
+            narrows=True,
+            switches_beside=True,
         )
 
 

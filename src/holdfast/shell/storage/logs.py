@@ -110,6 +110,7 @@ def open_writer(
     narrows: bool = False,
     segment_bytes: int = SEGMENT_BYTES,
     segment_s: float | None = None,
+    switches_beside: bool = False,
     tail: StreamLogReader | None = None,
 ) -> OpenedLog:
     """Go on writing a log.
@@ -126,6 +127,7 @@ def open_writer(
             columns are kept as offsets where they can; not in an object store.
         segment_bytes: From which size on another file is begun; not in an object store.
         segment_s: From which age on it is.
+        switches_beside: Whether that waits for `tidy`, so that whoever appends need not.
         tail: What `open_tail` gave for the log.
 
     Raises:
@@ -144,6 +146,7 @@ def open_writer(
         narrows=narrows,
         segment_bytes=segment_bytes,
         segment_s=segment_s,
+        switches_beside=switches_beside,
         tail=tail,
     )
 

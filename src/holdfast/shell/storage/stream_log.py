@@ -447,6 +447,7 @@ class StreamLogWriter:
         segment_s: float | None = None,
         is_lasting: bool = True,
         narrows: bool = False,
+        switches_beside: bool = False,
         tail: StreamLogReader | None = None,
     ) -> None:
         """Find the end of the log and begin a segment there.
@@ -461,6 +462,7 @@ class StreamLogWriter:
             segment_s: Age at which it does, if it holds anything; None: whatever its age.
             is_lasting: Whether what a segment holds is made durable when the next one begins.
             narrows: Whether columns are kept as offsets where that is shorter.
+            switches_beside: Whether `tidy` begins segments, so that whoever appends does not wait.
             tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
 
         Raises:
@@ -480,6 +482,7 @@ class StreamLogWriter:
         self._begun_s, self._begun_id = 0.0, 0  # the segment, and its first id
         self._is_lasting = is_lasting
         self._narrows = narrows
+        self._switches_beside = switches_beside
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
@@ -487,7 +490,8 @@ class StreamLogWriter:
         self._file = -1
         self._size = 0
         self._synced_bytes = 0  # of the segment
-        self._switching = threading.Lock()  # Another thread may sync.
+        self._switching = threading.RLock()  # Another thread may sync, and begin a segment.
+        self._appending = threading.Lock()  # Taken behind the other one.
         self._open(tail)
         if tail is not None:
             tail.close()
@@ -546,27 +550,31 @@ class StreamLogWriter:
             self._write(RecordKind.BOUNDARY, TupleType.BOUNDARY, self.boundary_us, 0, None)
 
     def _begin_segment(self) -> None:
-        path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
-        header = records.encode_segment_header(
-            self._stream, self._incarnation, self.next_id, self._schema, self.owners
-        )
         with self._switching:
             if self._file >= 0:
                 if self._is_lasting:
                     os.fsync(self._file)
                 os.close(self._file)
                 self._file = -1
-            try:
-                self._file = _new_segment(path, header)
-            except FileExistsError:
-                raise
-            except OSError as error:
-                raise self._no_room(error) from error
-            self._size = len(header)
-            self._begun_s, self._begun_id = time.monotonic(), self.next_id
-            self._synced_bytes = 0
+            self._open_segment()
         if self._is_lasting:
             sync_path(self._folder)
+
+    def _open_segment(self) -> None:
+        """What is appended goes to a new segment; the former one stays as it is."""
+        path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
+        header = records.encode_segment_header(
+            self._stream, self._incarnation, self.next_id, self._schema, self.owners
+        )
+        try:
+            self._file = _new_segment(path, header)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self._no_room(error) from error
+        self._size = len(header)
+        self._begun_s, self._begun_id = time.monotonic(), self.next_id
+        self._synced_bytes = 0
 
     def append(
         self,
@@ -580,9 +588,12 @@ class StreamLogWriter:
         if first_id != self.next_id:
             raise StorageError(f"{self._stream}: tuple {first_id}, expected {self.next_id}")
         if self._is_segment_full():
-            self._begin_segment()
-        self._write(RecordKind.DATA, tuple_type, boundary_us, created_us, batch)
-        self.next_id += batch.num_rows
+            with self._switching:
+                if self._is_segment_full():
+                    self._begin_segment()
+        with self._appending:
+            self._write(RecordKind.DATA, tuple_type, boundary_us, created_us, batch)
+            self.next_id += batch.num_rows
 
     def _is_segment_full(self) -> bool:
         if self.next_id == self._begun_id:
@@ -594,13 +605,16 @@ class StreamLogWriter:
             return False
         if not self._is_lasting:
             return True
+        if self._switches_beside:
+            return too_much > _OVERDUE_BYTES
         return self._size - self._synced_bytes < _UNSYNCED_BYTES or too_much > _OVERDUE_BYTES
 
     def end(self) -> None:
         """The stream has ended; nothing follows."""
         if not self.has_ended:
             self.has_ended = True
-            self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
+            with self._appending:
+                self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
             self.sync()
 
     def _write(
@@ -648,12 +662,24 @@ class StreamLogWriter:
         """Let readers see everything appended so far: they do."""
 
     def tidy(self) -> None:
-        """Nothing piles up."""
+        """Begin another segment, if it is time, all is durable, and nobody else does."""
+        if not self._switches_beside or self._size <= self._segment_bytes:
+            return
+        with self._switching:
+            with self._appending:
+                former = self._file
+                is_durable = self._size == self._synced_bytes and self.next_id > self._begun_id
+                if is_durable:
+                    self._open_segment()
+            if is_durable:
+                os.close(former)
+                sync_path(self._folder)
 
     def skip_to(self, first_id: int) -> None:
         """Go on at a later id; nobody will read what comes before it."""
-        self.next_id = first_id
-        self._begin_segment()
+        with self._switching:
+            self.next_id = first_id
+            self._begin_segment()
         self.trim(first_id)
 
     def trim(self, before: int) -> None:

@@ -346,8 +346,8 @@ def flow_of(path: str, units: tuple[str, ...]) -> hf.Dataflow:
         elif unit == "counted":
             made = rows.select("n % 101 AS k", "n").key_by("k").window(hf.counting(50, 20))
         elif unit == "begun":
-            windows = hf.sliding("1 minute", "20 seconds", alignment="first")
-            made = rows.select("n % 37 AS k", "n").key_by("k").window(windows)
+            first = hf.sliding("1 minute", "20 seconds", alignment="first")
+            made = rows.select("n % 37 AS k", "n").key_by("k").window(first)
         elif unit == "sessions":
             bursts = rows.select("n - n % 300 AS burst", "n").select("burst % 1500 AS k", "n")
             made = bursts.key_by("k").window(hf.sessions("1 minute"))

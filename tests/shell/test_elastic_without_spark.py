@@ -99,7 +99,8 @@ def divided(
             "count(*) AS n", "sum(id) AS total", "max(CAST(id AS STRING)) AS text", name=name
         )
         made.sink(name)
-    odd, even = (rows.filter(f"id % 2 = {rest}") for rest in (1, 0))
+    more = flow.source_log(str(tmp_path / "log"), name="more")
+    odd, even = (more.filter(f"id % 2 = {rest}") for rest in (1, 0))
     of_odd = odd.window(hf.tumbling("300 milliseconds"))
     wanted = ["left.id AS n", "right.id AS total", "left.key AS key"]
     of_odd.join(even, on="key", select=wanted, name="pairs").sink("pairs")

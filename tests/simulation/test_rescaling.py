@@ -31,6 +31,18 @@ def test_a_node_without_state_is_at_the_cut_when_its_sink_has_what_it_put_out() 
     assert [each.violation for each in outcomes if each.invariant or not each.is_divided] == []
 
 
+@pytest.mark.parametrize("seed", [6, 14, 23, 35, 88, 110])
+def test_units_that_recover_together_are_divided_at_a_line(seed: int) -> None:
+    """Uncoordinated, aligned, unaligned, and induced; the last two in loops.
+
+    In the first one `spread` has no input at first, and two lines are kept: the gates of the others
+    did not open any more.
+    """
+    outcome = simulate_rescaling(seed)
+    assert outcome.invariant is None, outcome.violation
+    assert outcome.is_divided, outcome.violation
+
+
 def test_seeds_are_divided_and_end_with_the_same_results() -> None:
     outcomes = [simulate_rescaling(seed) for seed in range(20, 30)]
     assert not [outcome for outcome in outcomes if outcome.invariant is not None]

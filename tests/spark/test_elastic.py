@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
+from holdfast.api.protections import Checkpointed, Coordinated, Protection, UpstreamBackup
 from holdfast.api.windows import counting, tumbling
 from holdfast.driver.description import claim, described, instances_in, settle, with_instances
 from holdfast.driver.query import Query
@@ -150,6 +150,47 @@ def test_state_of_other_kinds_moves_too(spark: SparkSession, tmp_path: Path) -> 
             query.stop()
     assert query.awaitTermination(200)
     for sink in ("tens", "evened", "sorted"):
+        checked = query.verify(sink)
+        assert checked.is_identical, checked
+
+
+def merged(spark: SparkSession, folders: list[Path], trigger: Mapping[str, Any] | None) -> Dataflow:
+    """Rows of two folders as they come, counted by key."""
+    flow = Dataflow("merged")
+    one, other = (
+        flow.source(
+            spark.readStream.schema("at TIMESTAMP, v BIGINT, k STRING").parquet(str(folder)),
+            name=folder.name,
+            time="at",
+            trigger=trigger,
+        )
+        for folder in folders
+    )
+    both = one.union(other, order="arrival")
+    both.sink("merged")
+    counted = both.key_by("k").window(tumbling("10 seconds"))
+    counted.aggregate("count(*) AS n", "sum(v) AS total", name="counts").sink("counts")
+    return flow
+
+
+def test_units_that_recover_together_go_on_from_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    """Rounds go on while the location is left, so that its line moves, to the same places."""
+    folders, location = [tmp_path / "one", tmp_path / "other"], str(tmp_path / "q")
+    rounds = Coordinated(interval="100 milliseconds", aligned=False, kept=2)
+    for step, count in enumerate((1, 3, 2)):
+        for folder in folders:
+            put(spark, folder, step * 4_000, (step + 1) * 4_000)
+        trigger = {"availableNow": True} if step == 2 else None
+        query = merged(spark, folders, trigger).start(
+            spark, checkpointLocation=location, protection=rounds, parallelism=count
+        )
+        assert sum(node.startswith("counts") for node in query.nodes) == count
+        if step < 2:
+            query.processAllAvailable()
+            os.kill(query.pid("counts[0]"), signal.SIGKILL)
+            query.stop()
+    assert query.awaitTermination(200)
+    for sink in ("merged", "counts"):
         checked = query.verify(sink)
         assert checked.is_identical, checked
 

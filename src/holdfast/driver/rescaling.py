@@ -44,6 +44,7 @@ from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.driver.draining import Draining
 from holdfast.driver.rescaled_footprints import DividedFootprints
 from holdfast.errors import RescalingError
+from holdfast.planning.divided_regions import as_left, points_to_divide
 from holdfast.planning.division import Division, Moved, Stand, instance_counts
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
@@ -133,8 +134,13 @@ class Rescaling:
             points = self._drain(cluster, committed())
         finally:
             cluster.stop()
+        registry = CheckpointRegistry.of(self._entries())
+        left = as_left(self.former.nodes, points, points_to_divide(registry, self.former.nodes))
+        if isinstance(left, str):
+            self._refuse(left)
+            raise AssertionError
         end: list[JournalEntry] = [LeftAtCut()] if self.is_to_cut else []
-        self._decide([*self._divided(points), *end])
+        self._decide([*self._divided(left), *end])
 
     def go_on(self, text: str) -> None:
         """Have the location, which was left at a cut, go on with a changed dataflow.
@@ -145,8 +151,7 @@ class Rescaling:
         Raises:
             RescalingError: It cannot be done; the location is as it was.
         """
-        entries = read_entries(os.path.join(self.location, JOURNAL_FOLDER))
-        points = dict(CheckpointRegistry.of(entries).newest_points())
+        points = dict(CheckpointRegistry.of(self._entries()).newest_points())
         reason = self.division.why_not_from(points)
         if reason is not None:
             self._refuse(reason)
@@ -166,7 +171,7 @@ class Rescaling:
                 why = cluster.error or "its input has ended, so that nothing is left to divide"
                 self._refuse(f"while it drained: {why}")
             if draining.is_over(cluster.history.reports):
-                stored = {n.node: cluster.registry.newest(n.node) for n in self.former.nodes}
+                stored = points_to_divide(cluster.registry, self.former.nodes)
                 reports = dict(cluster.history.reports)
                 stands = {node: _stand(report) for node, report in reports.items()}
                 found = self.division.points(stands, stored, self._home())
@@ -181,11 +186,13 @@ class Rescaling:
 
     def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[JournalEntry]:
         """The journal's new entries; the checkpoints that they lead to are written."""
-        entries = read_entries(os.path.join(self.location, JOURNAL_FOLDER))
-        newest = CheckpointRegistry.of(entries).incarnations()
+        newest = CheckpointRegistry.of(self._entries()).incarnations()
         for place in self._sink_paths().values():
             _sync(place)
         return self.division.divide(points, newest, self._home())
+
+    def _entries(self) -> list[JournalEntry]:
+        return read_entries(os.path.join(self.location, JOURNAL_FOLDER))
 
     def _home(self) -> _Home:
         return _Home(self.location, self._sink_paths(), self.store)

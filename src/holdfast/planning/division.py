@@ -12,7 +12,7 @@ A node that merges several streams may hold tuples until the slowest stream has 
 are not in its state but kept by its producers. A producer that only reads sources sends them again
 under the new ids; of what it sends the node drops what is older than its boundary, which it has
 processed. So does one that merges sources itself, and has no state: it goes on from its stored
-point. With any other producer there is no cut.
+point. With any other producer there is no cut. Units that recover together: divided_regions.py.
 
 A changed dataflow goes on from such a cut, too (`Moved`): its operators take over what those of
 their names hold, others begin empty, and so do units that were not there.
@@ -41,6 +41,12 @@ from holdfast.core.model.ids import END_US, NOBODY, CheckpointId, Incarnation, N
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
+from holdfast.planning.divided_regions import (
+    as_lines,
+    begun_anew,
+    why_regions_stay,
+    with_whole_regions,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,11 +149,13 @@ class Division:
         before = _wiring(self.former)
         after = _wiring(self.wanted)
         units = self.moved.units if self.moved is not None else ()
-        return [
-            plan
+        changed = {
+            plan.node
             for plan in self.wanted
             if before.get(plan.node) != after[plan.node] or plan.unit in units
-        ]
+        }
+        changed = with_whole_regions(self.wanted, changed)
+        return [plan for plan in self.wanted if plan.node in changed]
 
     def is_affected(self, stream: str) -> bool:
         """Whether a stream between nodes begins anew."""
@@ -167,7 +175,7 @@ class Division:
     def merges(self, unit: str) -> bool:
         """Whether a unit's instances merge several streams by time, before and after."""
         plans = (*self.former, *self.wanted)
-        return all(len(plan.inputs) > 1 for plan in plans if plan.unit == unit)
+        return all(plan.merges_by_time for plan in plans if plan.unit == unit)
 
     def why_not(self, *, is_divided: bool = True) -> str | None:
         """What cannot be divided; None: everything can.
@@ -176,12 +184,15 @@ class Division:
             is_divided: False: all nodes are only to be left at a cut.
         """
         for plan in self.former:
-            if plan.region:
+            if plan.region and (self.moved is not None or not is_divided):
                 return (
-                    f"unit {plan.unit!r} takes its input as it comes, and logs nothing: its "
-                    "instances are not drained to a cut in common"
+                    f"unit {plan.unit!r} takes its input as it comes, and logs nothing: a changed "
+                    "dataflow cannot go on from its lines"
                 )
         plans = self.changed() if is_divided else self.wanted
+        reason = why_regions_stay(self.former, self.wanted)
+        if reason is not None:
+            return reason
         for plan in plans:
             if self.moved is not None and plan.footprints is not None:
                 return f"unit {plan.unit!r} keeps footprints, which only its own instances share"
@@ -228,7 +239,7 @@ class Division:
 
         Args:
             stands: Of every node.
-            stored: The newest restart points in the journal.
+            stored: From where each node would go on (`points_to_divide`).
             home: Where footprints and sinks are.
         """
         return _Cut(self, stands, stored, home).points()
@@ -261,6 +272,7 @@ class Division:
             if plan.node in changed:
                 point = self._divided(plan, points, known[plan.node], home)
             told.append(PointNoted(plan.node, known.get(plan.node, NOBODY), point))
+        told += as_lines(self.wanted, told)
         told.append(InstancesDecided(instance_counts(self.wanted)))
         return told
 
@@ -278,7 +290,9 @@ class Division:
             found = [home.windows(one, points[one.node]) for one in former]
             _, made = _adopt(plan, [one for one in found if one is not None], self._owns(plan))
             return home.write_windows(plan, made, point, incarnation)
-        if not has_state(plan):
+        if plan.region:
+            point = begun_anew(plan, point, self.former, self.wanted, points)
+        elif not has_state(plan):
             return point
         refs = [(one, points.get(one.node, RestartPoint()).checkpoint) for one in former]
         held = [home.loaded(one, ref) for one, ref in refs if ref is not None]
@@ -306,7 +320,7 @@ class Division:
         """Where a node of a changed unit goes on; its state is added later."""
         own = points.get(plan.node)
         former = [one for one in self.former if one.unit == plan.unit]
-        is_merging = len(plan.inputs) > 1 and bool(former)
+        is_merging = plan.merges_by_time and bool(former)
         needed: dict[str, int] = {}
         processed: dict[str, int] = {}
         for spec in plan.inputs:
@@ -315,7 +329,8 @@ class Division:
                 processed[spec.stream] = own.processed_before.get(spec.stream, 0)
             else:
                 needed[spec.stream] = 0
-                processed[spec.stream] = PROCESSED_ALL if is_merging else 0
+                is_held = is_merging and not spec.is_from_region
+                processed[spec.stream] = PROCESSED_ALL if is_held else 0
         next_ids: dict[str, int] = {}
         for output in plan.outputs:
             for stream in output.streams:
@@ -343,7 +358,7 @@ class Division:
 def _why_not(plan: NodePlan, *, is_divided: bool) -> str | None:
     """Why the state of a unit cannot be divided, or be left at a cut; None: it can."""
     unit = f"unit {plan.unit!r}"
-    if plan.merges_by_arrival or plan.keeps_passes:
+    if (plan.merges_by_arrival or plan.keeps_passes) and not plan.region:
         return (
             f"{unit} depends on more than its input, and what it depended on is logged for each of "
             "its instances"
@@ -377,7 +392,10 @@ class _Cut:
         """See `Division.points`."""
         found: dict[NodeId, RestartPoint] = {}
         for plan in self.division.former:
-            point = self._of_state(plan) if has_state(plan) else self._of_position(plan)
+            if plan.region:
+                point = self._on_line(plan)
+            else:
+                point = self._of_state(plan) if has_state(plan) else self._of_position(plan)
             if isinstance(point, str):
                 return point
             found[plan.node] = point
@@ -410,7 +428,8 @@ class _Cut:
     def _of_state(self, plan: NodePlan) -> RestartPoint | str:
         stand, stored = self.stands[plan.node], self.stored[plan.node]
         point = stored or RestartPoint()  # Without input there is no state, and no checkpoint.
-        if len(plan.inputs) > 1 and stand.has_spoken and stand.boundary_us == point.boundary_us:
+        waits = len(plan.inputs) > 1 and not plan.region
+        if waits and stand.has_spoken and stand.boundary_us == point.boundary_us:
             # All that has come since is held. Nothing is stored for that, as no state has changed.
             point = replace(point, processed_before=dict(stand.processed))
         elif not _is_stored(plan, stored) and any(stand.processed.values()):
@@ -427,10 +446,29 @@ class _Cut:
             return f"{plan.node} has windows that are not written as they are now"
         return replace(point, older=())
 
+    def _on_line(self, plan: NodePlan) -> RestartPoint | str:
+        """Of a member of a region; nothing that it has put out may wait in it or in a gate."""
+        stand, stored = self.stands[plan.node], self.stored[plan.node]
+        if stand.held_tuples:
+            return f"{plan.node} holds tuples of its region until its other inputs have come as far"
+        point = self._of_state(plan)
+        if isinstance(point, str):
+            return point
+        if any((stored or point).next_ids.get(s, 0) != i for s, i in stand.next_ids.items()):
+            return f"the line has not come to where {plan.node} is"
+        for stream in (s for output in plan.outputs if output.is_sink for s in output.streams):
+            if self.home.sink_next_id(stream) < point.next_ids.get(stream, 0):
+                return f"results of {plan.node} wait for the line"
+        return point
+
     def _senders_of_held(self, found: Mapping[NodeId, RestartPoint]) -> set[NodeId] | str:
         """Who has to send again what receivers hold; or why nobody can."""
         by_node = {plan.node: plan for plan in self.division.former}
-        again = {n for n, plan in by_node.items() if not has_state(plan) and self._holds(n)}
+        again = {
+            n
+            for n, plan in by_node.items()
+            if not plan.region and not has_state(plan) and self._holds(n)
+        }
         for name, plan in by_node.items():
             point = found[name]
             for spec in plan.inputs:
@@ -440,7 +478,7 @@ class _Cut:
                 if spec.producer is None or not is_held:
                     continue
                 sender = by_node[spec.producer]
-                if has_state(sender) or not _only_reads_sources(sender):
+                if has_state(sender) or sender.region or not _only_reads_sources(sender):
                     return (
                         f"{name} holds tuples of {spec.stream} until its other inputs have come "
                         f"as far, and their producer {spec.producer} does more than read sources"
@@ -456,7 +494,7 @@ class _Cut:
     def _lacking_in_sinks(self, again: set[NodeId]) -> str | None:
         """Which sink does not hold what a node without state goes on behind; None: all do."""
         for plan in self.division.former:
-            if has_state(plan) or plan.node in again:
+            if has_state(plan) or plan.region or plan.node in again:
                 continue
             for stream in (s for o in plan.outputs if o.is_sink for s in o.streams):
                 put_out = self.stands[plan.node].next_ids.get(stream, 0)

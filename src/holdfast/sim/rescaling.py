@@ -11,6 +11,9 @@ I-PRECISE, I-TIME   sinks hold, over all instances of both lives, what a run wit
                     the same, as ties have no order then, nothing is asked.
 I-ID                no sink's log has a gap or a repeat.
 I-LIVE              the second life ends.
+
+In three of ten, units recover together: then the cut is a line at which nothing is in flight. In
+some of these they are in a loop.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from holdfast.core.haunit.events import CheckpointWritten
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.core.recovery.restart_point import CheckpointRef
+from holdfast.planning.divided_regions import as_left, points_to_divide
 from holdfast.planning.division import Division, Stand
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.checkers.fencing import Fencing
@@ -35,7 +39,10 @@ from holdfast.sim.network import NetworkProfile
 from holdfast.sim.store import CheckpointWriting, load_checkpoint
 from holdfast.sim.workload.base import SPAN_US
 from holdfast.sim.workload.known import KNOWN, known_workload
+from holdfast.sim.workload.loops import looped_workload
 from holdfast.sim.workload.oracle import Expected
+from holdfast.sim.workload.protections import CUTS
+from holdfast.sim.workload.together import merged_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
@@ -52,6 +59,10 @@ if TYPE_CHECKING:
 _KINDS: Final = ("kill", "machine-crash", "pause", "driver-crash", "break", "lost-frames", "stall")
 _FAULTY_PERCENT: Final = 60
 """Of lives have faults."""
+_TOGETHER_PERCENT: Final = 30
+"""Of seeds, whose units recover together."""
+_LOOP_PERCENT: Final = 40
+"""Of these, in which they are in a loop."""
 _LOOK_US: Final = 20_000
 _LINGERS_US: Final = 10_000_000
 """So long the first life waits for a cut; a unit that holds tuples of another may never have one"""
@@ -93,8 +104,12 @@ class _Run:
     def __init__(self, seed: int) -> None:
         """Draw them."""
         self._seed = seed
-        self._draw = draw = Draw(f"{seed}/rescaling")
+        draw = Draw(f"{seed}/rescaling")
         self._dataflow = draw.one_of(KNOWN)
+        lines = Draw(f"{seed}/rescaling/lines")
+        self._cuts = lines.one_of(tuple(CUTS)) if lines.percent(_TOGETHER_PERCENT) else None
+        loops = Draw(f"{seed}/rescaling/loops")
+        self._is_looped = self._cuts is not None and loops.percent(_LOOP_PERCENT)
         before = draw.one_of(_COUNTS)
         after = draw.one_of([count for count in _COUNTS if count != before])
         self._before, self._after = self._workload(before), self._workload(after)
@@ -112,6 +127,10 @@ class _Run:
         )
 
     def _workload(self, instances: int) -> Workload:
+        if self._is_looped:
+            return looped_workload(self._seed, None, self._cuts, instances)
+        if self._cuts is not None:
+            return merged_workload(self._seed, self._cuts, instances)
         return known_workload(
             self._dataflow, self._seed, None, "checkpoints", "precise", parallelism=instances
         )
@@ -129,8 +148,12 @@ class _Run:
             return Rescaled(violation=found, digest=digest)
         home = _Home(first)
         home.stop()
-        newest = CheckpointRegistry.of(first.journal.read()).incarnations()
-        entries = division.divide(found, newest, home)
+        registry = CheckpointRegistry.of(first.journal.read())
+        plans = self._before.plans
+        left = as_left(plans, found, points_to_divide(registry, plans))
+        if isinstance(left, str):
+            return Rescaled(violation=left, digest=digest)
+        entries = division.divide(left, registry.incarnations(), home)
         second = self._world("second", self._after.plans, self._second_sources())
         _take_over(second, first, entries)
         result = second.run()
@@ -228,7 +251,7 @@ class _Drained:
                     return f"{stream} is not worked off"
         entries = self._world.journal.read()
         registry = CheckpointRegistry.of(entries)
-        stored = {node: registry.newest(node) for node in stands}
+        stored = points_to_divide(registry, self._world.plans.values())
         return self._division.points(stands, stored, _Home(self._world))
 
 

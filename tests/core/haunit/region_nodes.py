@@ -41,8 +41,9 @@ def stored(prepared):
 class Running:
     """A node that knows its senders; the test says when its checkpoints are durable."""
 
-    def __init__(self, plan, senders, next_ids):
-        self.node = Node(plan, Assignment(1, ONE, None, next_ids), 0)
+    def __init__(self, plan, senders, next_ids, restored=None):
+        point = None if restored is None else restored.point
+        self.node = Node(plan, Assignment(1, ONE, point, next_ids), 0, restored)
         self.node.start(0)
         for sender in senders:
             self.step(events.PeerIncarnationLearned(sender, ONE))

@@ -20,6 +20,7 @@ from holdfast.core.haunit.plan import (
     NodePlan,
     OutputSpec,
 )
+from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
 from holdfast.core.machine import SetTimer, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
@@ -27,6 +28,7 @@ from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.first_periods import EARLY_MS
 from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.state.page_manager import PageManager
 
 A, OUT = StreamId("a>n"), StreamId("out[0]")
 TWO = Incarnation(2)
@@ -42,8 +44,8 @@ PLAN = NodePlan(
 class _Running(Running):
     """A node whose checkpoints are durable at once."""
 
-    def __init__(self):
-        super().__init__(PLAN, [SENDER], {OUT: 0})
+    def __init__(self, plan=PLAN, restored=None):
+        super().__init__(plan, [SENDER], {OUT: 0}, restored)
 
     def step(self, stimulus):
         made = []
@@ -162,3 +164,17 @@ def test_a_replacement_cuts_often_at_first_and_a_first_incarnation_does_not():
             e.at_ms for e in node.start(0) if isinstance(e, SetTimer) and e.name == "checkpoint"
         ]
     assert begun == {ONE: [1_000], TWO: [EARLY_MS]}
+
+
+def test_without_input_a_node_that_went_back_to_the_oldest_of_two_lines_cuts_once_more():
+    """1. All points behind the oldest line are void. 2. No input comes to this node. 3. Two lines
+    would share its one point: neither would move, and gates of other members stayed shut.
+    """
+    point = RestartPoint(4, {A: 2}, {A: 2}, 5, {OUT: 0})
+    restored = RestoredState(point, 4, PageManager(), None, (), {}, ())
+    for kept, cuts in ((1, []), (2, [5])):
+        plan = replace(PLAN, checkpoints=CheckpointPlan(1_000, kept=kept))
+        running = _Running(plan, restored)
+        made = [e for _ in range(3) for e in running.step(TimerFired("checkpoint"))]
+        stored_ = [e.point.sequence for e in made if isinstance(e, events.StoreRestartPoint)]
+        assert stored_ == cuts

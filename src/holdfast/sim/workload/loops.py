@@ -22,7 +22,10 @@ _COLUMNS: Final = ["node", "hops + 1L AS hops", "of_link * of_reach AS change"]
 
 
 def looped_workload(
-    seed: int, tuples_max: int | None = None, approach: str | None = None
+    seed: int,
+    tuples_max: int | None = None,
+    approach: str | None = None,
+    parallelism: int | None = None,
 ) -> Workload:
     """The dataflow of a seed.
 
@@ -30,6 +33,7 @@ def looped_workload(
         seed: Draws everything.
         tuples_max: Most tuples per source partition.
         approach: One of `CUTS`, for all units; None: it is drawn.
+        parallelism: Instances of units; None: that is drawn.
     """
     draw = Draw(f"{seed}/loop")
     hops_max = draw.number(1, 4)
@@ -67,7 +71,8 @@ def looped_workload(
         approach or draw.one_of(tuple(CUTS)),
         "precise",
     )
-    return placed(flow, meanings, draw.one_of((1, 1, 2, 3)), limits, protection)
+    drawn = draw.one_of((1, 1, 2, 3))
+    return placed(flow, meanings, parallelism or drawn, limits, protection)
 
 
 def _source(

@@ -44,6 +44,7 @@ from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, RollBackTold
 from holdfast.core.machine import Effect, SetTimer, Stimulus
 from holdfast.core.model.stable_hash import stable_hash
+from holdfast.core.recovery.checkpoint_graph import BEGINNING
 from holdfast.core.recovery.first_periods import FirstPeriods
 from holdfast.core.recovery.guarantee import RolledBack
 
@@ -127,10 +128,20 @@ class Lines(Checkpointed):
     def may_note(self) -> bool:
         """See `Durability`, and the module for two lines."""
         is_alike = self.unit.passes == self._alike_pass
-        is_behind = self.points.retained[-1].sequence < self._alike_since
-        if self._checkpoints.kept > 1 and is_alike and is_behind:
+        if self._checkpoints.kept > 1 and is_alike and self._has_one_line():
             self.note_again()
         return super().may_note()
+
+    def _has_one_line(self) -> bool:
+        """Whether two lines at what it is now would share its point.
+
+        A node that went back to the oldest line has one point of that, as has one whose state was
+        divided: should it have no input, no line could move any more, and no gate would open.
+        """
+        oldest = self.points.retained[-1].sequence
+        if oldest < self._alike_since:
+            return True
+        return oldest > BEGINNING and len(self.points.retained) < self._checkpoints.kept
 
     def _cut_if_due(self, now_ms: int) -> list[Effect]:
         if self._halted is None and self.may_note() and not self._chkpt_mngr.is_writing:

@@ -531,6 +531,7 @@ def _appended(row: list[int], element: int) -> list[int]:
     return [*row, element]
 
 
+SORT = _ordered(_nulls_last)
 REVERSE = _rearranged(lambda row: row[::-1])
 FUNCTIONS: dict[str, Function] = {
     "array": Function(_made, 0, ANY),
@@ -549,7 +550,6 @@ FUNCTIONS: dict[str, Function] = {
     "array_remove": Function(_searched(pa.null(), _removed, takes_null=True), 2, 2),
     "array_repeat": Function(_repeat, 2, 2),
     "array_size": Function(size, 1, 1),
-    "array_sort": Function(_ordered(_nulls_last), 1, 1),
     "array_union": Function(_set_of(_union), 2, 2),
     "arrays_overlap": Function(_compared(lambda _: pa.bool_(), _overlap, _as_flags), 2, 2),
     "arrays_zip": Function(_zipped, 1, ANY),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -348,8 +349,9 @@ def _from_string(value: Value, to: pa.DataType) -> Kernel | None:
     if pa.types.is_date(to):
         days = per_distinct(moments.date_from, pa.int32())
         return (lambda column: days(column).cast(to)), False
-    if pa.types.is_timestamp(to) and value.is_fixed:
-        micros = per_distinct(moments.timestamp_from, pa.int64())
+    if pa.types.is_timestamp(to):
+        read = functools.partial(moments.timestamp_from, is_local=to != TIMESTAMP)
+        micros = per_distinct(read, pa.int64())
         return (lambda column: timestamps(micros(column), to)), False
     if pa.types.is_binary(to):
         return (lambda column: column.cast(to)), True
@@ -416,6 +418,9 @@ def tried(value: Value, to: pa.DataType, text: str) -> Value:
     """`TRY_CAST(value AS to)`: null where CAST fails. Raises `UnsupportedError` as `cast`."""
     if value.type == to or pa.types.is_null(value.type):
         return cast(value, to, text)
+    if pa.types.is_string(value.type) and pa.types.is_timestamp(to) and not value.is_fixed:
+        # A time without a date has a value in Spark, which would be null here.
+        raise UnsupportedError(f"{text}: TRY_CAST of a text column to TIMESTAMP is not supported")
     kernel, is_total = _kernel(value, to, text)
 
     def one(scalar: pa.Scalar) -> pa.Scalar:

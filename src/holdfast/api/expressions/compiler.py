@@ -9,7 +9,6 @@ from operator import and_, or_, xor
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.api.columns import check_columns
 from holdfast.api.expressions import (
@@ -18,10 +17,11 @@ from holdfast.api.expressions import (
     casts,
     logic,
     moments,
+    regexp_functions,
     struct_functions,
 )
 from holdfast.api.expressions import parser as tree
-from holdfast.api.expressions.functions import FUNCTIONS, call, known
+from holdfast.api.expressions.functions import FUNCTIONS, call, ilike, known
 from holdfast.api.expressions.higher_order import HIGHER_ORDER, higher_order
 from holdfast.api.expressions.types import (
     TIMESTAMP,
@@ -37,7 +37,6 @@ from holdfast.api.expressions.values import (
     Value,
     as_array,
     constant,
-    derived,
 )
 from holdfast.core.model.column_names import quoted
 from holdfast.errors import DataflowError, UnsupportedError
@@ -48,7 +47,8 @@ OPERATORS = (
     *_ARITHMETIC,
     *_COMPARISONS,
     *("<=>", "IS DISTINCT FROM", "AND", "OR", "NOT", "IS NULL", "IS TRUE", "BETWEEN", "IN"),
-    *("LIKE", "ILIKE", "||", "CASE", "CAST", "INTERVAL", "|", "&", "^", "~"),
+    *("LIKE", "ILIKE", "RLIKE", "||", "CASE", "CAST", "INTERVAL", "|", "&", "^", "~"),
+    *("<<", ">>", ">>>"),
 )
 SUPPORTED_FUNCTIONS = (
     *OPERATORS,
@@ -258,7 +258,7 @@ def _typed(part: tree.Typed) -> Value:
         if pa.types.is_date(of):
             days = moments.date_from(part.written)
             return constant(pa.scalar(days, pa.int32()).cast(of), part.text)
-        micros = moments.timestamp_from(part.written)
+        micros = moments.timestamp_from(part.written, is_local=of != TIMESTAMP)
         return constant(casts.timestamps(pa.scalar(micros, pa.int64()), of), part.text)
     except EvaluationError as error:
         raise DataflowError(f"{part.text}: {error}") from None
@@ -289,27 +289,6 @@ def _case(part: tree.Case, schema: pa.Schema, called: _Called) -> Value:
         branches.append((condition, _compile(then, schema, called)))
     default = None if part.default is None else _compile(part.default, schema, called)
     return logic.chosen(branches, default, part.text)
-
-
-def _like(operands: Sequence[Value], text: str) -> Value:
-    value, pattern, *escapes = operands
-    if any(not pa.types.is_string(each.type) for each in (value, pattern)):
-        raise DataflowError(f"{text!r}: LIKE takes a STRING")
-    if pattern.constant is None:
-        raise UnsupportedError(f"{text!r}: the pattern must be a literal")
-    if pattern.is_null:
-        return constant(pa.scalar(None, pa.bool_()), text)
-    like: str = pattern.constant.as_py()
-    if escapes or "\\" in like:
-        raise UnsupportedError(f"{text!r}: escapes in patterns are not supported")
-    return derived(pa.bool_(), text, lambda c: pc.match_like(c, pattern=like), value)
-
-
-def _ilike(operands: Sequence[Value], text: str) -> Value:
-    """As Spark has it: LIKE of both sides in small letters."""
-    if any(not pa.types.is_string(each.type) for each in operands):
-        raise DataflowError(f"{text!r}: ILIKE takes a STRING")
-    return _like([call("lower", [each], text) for each in operands], text)
 
 
 def _is(expected: bool) -> Callable[[Sequence[Value], str], Value]:
@@ -351,8 +330,10 @@ _BUILDERS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "IS FALSE": _is(False),
     "BETWEEN": lambda operands, text: logic.between(operands[0], operands[1], operands[2], text),
     "IN": lambda operands, text: logic.contained(operands[0], operands[1:], text),
-    "LIKE": _like,
-    "ILIKE": _ilike,
+    "LIKE": regexp_functions.like,
+    "ILIKE": ilike,
+    "RLIKE": regexp_functions.RLIKE,
+    **bit_functions.SHIFTS,
     "||": lambda operands, text: call("concat", operands, text),
     **{symbol: _comparison(symbol) for symbol in _COMPARISONS},
     **{symbol: _operation(symbol) for symbol in _ARITHMETIC},

@@ -11,15 +11,24 @@ import pyarrow as pa
 from holdfast.api.expressions import (
     array_functions,
     bit_functions,
+    byte_functions,
+    hash_functions,
     logic,
     map_functions,
     more_numbers,
     more_texts,
     more_times,
+    number_formats,
     number_functions,
+    odd_functions,
+    real_functions,
+    regexp_functions,
+    rounding,
     struct_functions,
     text_functions,
     time_functions,
+    time_texts,
+    url_functions,
 )
 from holdfast.api.expressions.casts import cast
 from holdfast.api.expressions.parser import TypeName
@@ -128,6 +137,12 @@ def _reverse(args: Sequence[Value], text: str) -> Value:
     return text_functions.REVERSE(args, text)
 
 
+def ilike(args: Sequence[Value], text: str) -> Value:
+    """`value ILIKE pattern ESCAPE escape`."""
+    lower = text_functions.FUNCTIONS["lower"].build
+    return regexp_functions.ilike(args, text, lambda each: lower([each], text))
+
+
 _BY_TYPE = {
     "cardinality": Function(_size, 1, 1),
     "concat": Function(_concat, 1, ANY),
@@ -152,5 +167,16 @@ FUNCTIONS: dict[str, Function] = {
     **more_numbers.FUNCTIONS,
     **more_texts.FUNCTIONS,
     **more_times.FUNCTIONS,
+    **byte_functions.FUNCTIONS,
+    **hash_functions.FUNCTIONS,
+    **number_formats.FUNCTIONS,
+    **odd_functions.FUNCTIONS,
+    **real_functions.FUNCTIONS,
+    **regexp_functions.FUNCTIONS,
+    **rounding.FUNCTIONS,
+    **time_texts.FUNCTIONS,
+    **url_functions.FUNCTIONS,
+    "decode": odd_functions.decoded(bit_functions.FUNCTIONS["decode"]),
+    "ilike": Function(ilike, 2, 2),
     **_BY_TYPE,
 }

@@ -6,6 +6,8 @@ a schema that has both, and evaluated on a batch with one row per element.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,19 +17,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions import parser as tree
-from holdfast.api.expressions.array_functions import array
+from holdfast.api.expressions.array_functions import SORT, array
 from holdfast.api.expressions.map_functions import checked_map, map_
 from holdfast.api.expressions.nested import (
     Parts,
     aligned,
     arrays_from,
+    arrays_of_positions,
     check_comparable,
     maps_from,
     parts_of,
     ranked,
 )
 from holdfast.api.expressions.types import name_of
-from holdfast.api.expressions.values import Column, Value, as_array, folded, is_true
+from holdfast.api.expressions.values import (
+    Column,
+    EvaluationError,
+    Value,
+    as_array,
+    folded,
+    is_true,
+)
 from holdfast.errors import DataflowError
 
 Compile = Callable[[tree.Tree, pa.Schema], Value]
@@ -238,6 +248,65 @@ def _replaced(column: pa.Array, rows: Places, by: pa.Array) -> pa.Array:
     return pa.concat_arrays([column, by]).take(pa.array(at))
 
 
+_PAIRS_MAX = 2**22
+"""Pairs of elements that a comparison sees at once: arrays of some two thousand elements."""
+
+
+def _array_sort(call: _Call) -> Value:
+    """By the order of the elements, or by a lambda that says which of two comes first."""
+    call.count(1, 2)
+    whole = call.value(0, array)
+    if len(call.arguments) == 1:
+        return SORT([whole], call.text)
+    element = whole.type.value_type
+    function = call.function(1, element, element)
+    if function.value.type != pa.int32():
+        of = name_of(function.value.type)
+        raise DataflowError(f"{call.text}: {function.value.text} is {of}, not INT")
+
+    def evaluate(batch: pa.RecordBatch) -> pa.Array:
+        parts = _taken_apart(whole, batch)
+        squares = parts.lengths**2
+        if squares.max(initial=0) > _PAIRS_MAX:
+            raise EvaluationError(f"{parts.lengths.max()} elements are too many to compare")
+        rows: list[list[int] | None] = []
+        for number, positions in enumerate(parts.positions()):
+            rows.append(positions and _in_order(function, batch, number, positions, parts.values))
+        return arrays_of_positions(rows, parts.values)
+
+    return call.made(whole.type, evaluate, function, is_total=False)
+
+
+def _in_order(
+    function: _Function, batch: pa.RecordBatch, row: int, positions: list[int], pool: pa.Array
+) -> list[int]:
+    """A row's positions as a comparison of two elements orders them."""
+    count, first = len(positions), positions[0]
+
+    def signs_of(left: Places, right: Places) -> list[int | None]:
+        variables = [pool.take(pa.array(first + side)) for side in (left, right)]
+        signs: list[int | None] = function.over(
+            batch, np.full(len(left), row), *variables
+        ).to_pylist()
+        return signs
+
+    signs: list[int | None] | None = None
+    with contextlib.suppress(pa.ArrowInvalid, EvaluationError):  # Perhaps of no pair that counts.
+        signs = signs_of(*np.divmod(np.arange(count * count), count))
+
+    def compare(one: int, other: int) -> int:
+        left, right = one - first, other - first
+        if signs is None:
+            (sign,) = signs_of(np.array([left]), np.array([right]))
+        else:
+            sign = signs[left * count + right]
+        if sign is None:
+            raise EvaluationError("the comparison of two elements is null")
+        return int(sign)
+
+    return sorted(positions, key=functools.cmp_to_key(compare))
+
+
 def _zip_with(call: _Call) -> Value:
     """The shorter array goes on with nulls."""
     call.count(3, 3)
@@ -338,6 +407,7 @@ def _map_zip_with(call: _Call) -> Value:
 
 HIGHER_ORDER: dict[str, Callable[[_Call], Value]] = {
     "aggregate": _aggregate,
+    "array_sort": _array_sort,
     "exists": _any(True),
     "filter": _filter,
     "forall": _any(False),

@@ -11,6 +11,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
+from holdfast.api.expressions import zones
 from holdfast.api.expressions.values import Column, EvaluationError
 
 DAY_US = 86_400_000_000
@@ -18,11 +19,12 @@ _SPACES = "".join(map(chr, range(33))) + "\x7f"
 _DATE = r"(?P<sign>[+-]?)(?P<year>\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
 _ONE_DATE = re.compile(_DATE + r"(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
 _ONE_TIMESTAMP = re.compile(
-    _DATE + r"(?:[ T](?:(?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
-    r"(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
-    r" ?(?P<zone>Z|UTC|GMT|[+-]\d{1,2}:\d{2})?)?)?)?)?",
-    re.ASCII,
+    r"(?P<sign>[+-]?)(?P<year>\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+    r"(?:[ T](?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})"
+    r"(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?(?P<zone>[^0-9.].*)?)?)?)?)?)?",
+    re.ASCII | re.DOTALL,
 )
+"""A time zone stands behind seconds alone."""
 _DAYS_IN_MONTH = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -48,24 +50,25 @@ def date_from(text: str) -> int:
     return days
 
 
-def timestamp_from(text: str) -> int:
-    """The microsecond that a text names. Raises `EvaluationError`."""
+def timestamp_from(text: str, *, is_local: bool = False) -> int:
+    """The microsecond that a text names. Raises `EvaluationError`.
+
+    Args:
+        text: A time; one without a date is refused, for it would mean another one each day.
+        is_local: Whether the zone in it is passed over.
+    """
     match = _ONE_TIMESTAMP.fullmatch(text.strip(_SPACES))
-    days = None if match is None or len(match["year"]) > 6 else _days(match)
+    days = None if match is None else _days(match)
     if match is None or days is None:
         raise EvaluationError(f"{text!r} is no TIMESTAMP")
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
-    zone_hour, zone_minute = 0, 0
-    zone = match["zone"]
-    if zone and zone[0] in "+-":
-        zone_hour, zone_minute = (int(part) for part in zone[1:].split(":"))
-    zone_minutes = zone_hour * 60 + zone_minute
-    if hour > 23 or minute > 59 or second > 59 or zone_minute > 59 or zone_minutes > 18 * 60:
+    offsets = zones.offset_of(match["zone"].strip(_SPACES)) if match["zone"] else None
+    if hour > 23 or minute > 59 or second > 59 or (match["zone"] and offsets is None):
         raise EvaluationError(f"{text!r} is no TIMESTAMP")
-    offset = zone_minutes * (-1 if zone and zone[0] == "-" else 1)
-    minutes = hour * 60 + minute - offset
     fraction = int((match["fraction"] or "0")[:6].ljust(6, "0"))
-    micros = days * DAY_US + (minutes * 60 + second) * 1_000_000 + fraction
+    micros = days * DAY_US + ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction
+    if offsets is not None and not is_local:
+        micros -= offsets[1](micros)
     if not -(2**63) <= micros < 2**63:
         raise EvaluationError(f"{text!r} does not fit TIMESTAMP")
     return micros

@@ -48,6 +48,8 @@ _NO_COLUMN = frozenset(
         *("AS", "ESCAPE", "EXISTS", "SELECT", "WITH", "NULL", "TRUE", "FALSE"),
     )
 )
+_NAMES_TOO = ("EXISTS", "LIKE", "ILIKE", "RLIKE", "REGEXP")
+"""Of these, what may be a function's name."""
 _OF_CASE = ("WHEN", "THEN", "ELSE", "END")
 _TYPED = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "TIME", "X")
 _SHIFTS = (">>", ">>>")
@@ -427,7 +429,11 @@ class _Parser:
         if self._is("SELECT", "WITH", "VALUES"):
             self._refuse("a subquery")
         inner = self._expression()
-        if self._is(",", "AS") or self._next.kind in ("word", "quoted"):
+        if self._took(","):
+            row = [inner, *self._list()]
+            self._expect(")")
+            return self._made("struct", row, start)
+        if self._is("AS") or self._next.kind in ("word", "quoted"):
             self._refuse("a row of several values")
         self._expect(")")
         return Operation(self._text(start), self._depth(inner), "()", (inner,))
@@ -454,7 +460,7 @@ class _Parser:
                 return special(self, start)
             if word == "EXISTS" and self._is("SELECT", "WITH", ahead=2):
                 self._refuse("a subquery")
-            if word not in _NO_COLUMN or word == "EXISTS":
+            if word not in _NO_COLUMN or word in _NAMES_TOO:
                 return self._call(start)
         if word == "SELECT":
             self._refuse("a query")

@@ -19,7 +19,7 @@ from holdfast.api.expressions.values import (
     per_distinct,
     per_row_with_nulls,
 )
-from holdfast.errors import DataflowError, UnsupportedError
+from holdfast.errors import DataflowError
 
 _T = TypeVar("_T", str, bytes)
 _LONGEST = 2**27
@@ -74,20 +74,12 @@ def _repeated(text: str, times: int) -> str:
     return text * times
 
 
-def _padded(text: str, width: int, fill: str, *, is_left: bool) -> str:
+def _padded(text: _T, width: int, fill: _T, *, is_left: bool) -> _T:
     room = _bounded(width, "padding") - len(text)
     if room <= 0 or not fill:
         return text[: max(width, 0)]
     padding = (fill * (room // len(fill) + 1))[:room]
     return padding + text if is_left else text + padding
-
-
-def _lpad(text: str, width: int, fill: str = " ") -> str:
-    return _padded(text, width, fill, is_left=True)
-
-
-def _rpad(text: str, width: int, fill: str = " ") -> str:
-    return _padded(text, width, fill, is_left=False)
 
 
 def _replaced(text: str, search: str, replacement: str = "") -> str:
@@ -156,17 +148,29 @@ def _binary(value: Value, text: str) -> Value:
     return coerce(value, pa.binary())
 
 
-def _by_type(of_text: Build, of_bytes: Build | None) -> Build:
-    """Another function of BINARY, whose places are those of bytes; None: there is none here."""
+def _by_type(of_text: Build, of_bytes: Build) -> Build:
+    """Another function of BINARY, whose places are those of bytes."""
 
     def build(args: Sequence[Value], text: str) -> Value:
-        if not pa.types.is_binary(args[0].type):
-            return of_text(args, text)
-        if of_bytes is None:
-            raise UnsupportedError(f"{text}: of BINARY; cast it to STRING")
-        return of_bytes(args, text)
+        of = of_bytes if pa.types.is_binary(args[0].type) else of_text
+        return of(args, text)
 
     return build
+
+
+def _padding(*, is_left: bool) -> Build:
+    """`lpad` and `rpad`: texts with spaces, bytes with zeros, if nothing else is given."""
+
+    def of_text(given: str, width: int, fill: str = " ") -> str:
+        return _padded(given, width, fill, is_left=is_left)
+
+    def of_bytes(given: bytes, width: int, fill: bytes = b"\0") -> bytes:
+        return _padded(given, width, fill, is_left=is_left)
+
+    return _by_type(
+        rows(pa.string(), of_text, string, integer, string, is_total=False),
+        rows(pa.binary(), of_bytes, _binary, integer, _binary, is_total=False),
+    )
 
 
 _TEXT, _INT, _FLAG = pa.string(), pa.int32(), pa.bool_()
@@ -218,9 +222,7 @@ FUNCTIONS: dict[str, Function] = {
     "length": _LENGTH,
     "locate": Function(rows(_INT, _located, string, string, integer), 2, 3),
     "lower": _LOWER,
-    "lpad": Function(
-        _by_type(rows(_TEXT, _lpad, string, integer, string, is_total=False), None), 2, 3
-    ),
+    "lpad": Function(_padding(is_left=True), 2, 3),
     "ltrim": Function(kernel(_TEXT, lambda c: pc.utf8_ltrim(c, characters=" "), string), 1, 1),
     "octet_length": Function(
         _by_type(rows(_INT, lambda s: len(s.encode()), string), rows(_INT, len, _binary)), 1, 1
@@ -237,9 +239,7 @@ FUNCTIONS: dict[str, Function] = {
     "repeat": Function(rows(_TEXT, _repeated, string, integer, is_total=False), 2, 2),
     "replace": Function(rows(_TEXT, _replaced, string, string, string), 2, 3),
     "right": Function(rows(_TEXT, _right, string, integer), 2, 2),
-    "rpad": Function(
-        _by_type(rows(_TEXT, _rpad, string, integer, string, is_total=False), None), 2, 3
-    ),
+    "rpad": Function(_padding(is_left=False), 2, 3),
     "rtrim": Function(kernel(_TEXT, lambda c: pc.utf8_rtrim(c, characters=" "), string), 1, 1),
     "split_part": Function(rows(_TEXT, _split_part, string, string, integer, is_total=False), 3, 3),
     "startswith": Function(rows(_FLAG, str.startswith, string, string), 2, 2),

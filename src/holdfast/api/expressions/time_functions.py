@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -127,8 +129,35 @@ def _make_date(args: Sequence[Value], text: str) -> Value:
     return derived(pa.date32(), text, lambda column: column.cast(pa.date32()), days)
 
 
-def _to_date(args: Sequence[Value], text: str) -> Value:
-    return date(args[0], text)
+def _micros_of_real(seconds: float) -> int | None:
+    """Beyond TIMESTAMP its first or last; null for what is no number."""
+    if not math.isfinite(seconds):
+        return None
+    micros = seconds * 1e6
+    if abs(micros) < 2.0**63:
+        return int(micros)
+    return 2**63 - 1 if micros > 0 else -(2**63)
+
+
+def _from_seconds(args: Sequence[Value], text: str) -> Value:
+    """Whole seconds, or parts of them, too."""
+    (value,) = args
+    if pa.types.is_floating(value.type):
+        number = rows(pa.int64(), _micros_of_real, lambda each, _: each)(args, text)
+        return derived(TIMESTAMP, text, timestamps, number)
+    if not pa.types.is_decimal(value.type):
+        return _from_epoch(1_000_000)(args, text)
+    if value.type.scale > 6 or value.type.precision > 30:
+        raise UnsupportedError(f"{text}: seconds are at most DECIMAL(30,6) here")
+
+    def micros(seconds: Decimal) -> int:
+        number = int(seconds.scaleb(6))
+        if not -(2**63) <= number < 2**63:
+            raise EvaluationError(f"second {seconds} is too far away")
+        return number
+
+    number = rows(pa.int64(), micros, lambda each, _: each, is_total=False)(args, text)
+    return derived(TIMESTAMP, text, timestamps, number)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -163,8 +192,7 @@ FUNCTIONS: dict[str, Function] = {
     "second": Function(of_time(1_000_000, 60), 1, 1),
     "timestamp_micros": Function(_from_epoch(1), 1, 1),
     "timestamp_millis": Function(_from_epoch(1_000), 1, 1),
-    "timestamp_seconds": Function(_from_epoch(1_000_000), 1, 1),
-    "to_date": Function(_to_date, 1, 1),
+    "timestamp_seconds": Function(_from_seconds, 1, 1),
     "trunc": Function(_trunc, 2, 2),
     "unix_date": Function(lambda args, text: _days(args[0], text), 1, 1),
     "unix_micros": Function(_since_epoch(1), 1, 1),

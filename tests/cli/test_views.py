@@ -133,6 +133,7 @@ def test_days_that_were_tentative_first_stand_beside_what_is_right() -> None:
         "seconds": 3.0,
         "bound": "1 second",
         "waited_ms_max": 905,
+        "waited_for_correction_ms_max": 40,
         "tentative_rows": 120,
         "undone_rows": 120,
         "events": [{"ms": 0, "event": "departures: goes on without jfk[0], as tentative"}],
@@ -152,6 +153,7 @@ def test_days_that_were_tentative_first_stand_beside_what_is_right() -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "nothing waited for it for longer than 905 ms (the bound is 1 second)" in text
+    assert "40 ms" in text, "and how long for the correction"
     assert "915" in text
     assert "identical to Spark SQL: yes" in text
 

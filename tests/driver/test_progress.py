@@ -349,7 +349,7 @@ def test_a_report_is_a_dict() -> None:
 
 def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
     said = ConsistencyReported(Consistency.STABLE, 900, (), 2, 2, 40, 7)
-    failed = ConsistencyReported(Consistency.UP_FAILURE, 30, (StreamId("b"),), 2, 0, 40, 7, 3)
+    failed = ConsistencyReported(Consistency.UP_FAILURE, 30, (StreamId("b"),), 2, 0, 40, 7, 3, 90)
     figures = [NodeFigures(consistency=each) for each in (said, failed, None)]
     assert consistency_block(figures) == {
         "state": "up_failure",
@@ -359,6 +359,7 @@ def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
         "undoneRows": 2,
         "droppedRows": 3,
         "delayMaxMs": 40,
+        "correctionDelayMaxMs": 90,
         "stabilizationMs": 7,
     }
     waits = consistency_block([NodeFigures()])

@@ -228,8 +228,8 @@ def _let_any_boundary_wait(original: Any) -> Any:
 def _wait_from_the_last(original: Any) -> Any:
     """The timer runs from what came last."""
 
-    def claim(self: _Claims, needs_us: int, now_ms: int) -> None:
-        original(self, needs_us, now_ms)
+    def claim(self: _Claims, needs_us: int, now_ms: int, corrected_ms: int) -> None:
+        original(self, needs_us, now_ms, corrected_ms)
         if self._claims:
             last = self._claims[-1]._replace(since_ms=now_ms)
             self._claims.clear()

@@ -121,6 +121,7 @@ def test_each_protection_has_its_own_table_with_its_units_alone() -> None:
         "undoneRows": 3,
         "droppedRows": 2,
         "delayMaxMs": 310,
+        "correctionDelayMaxMs": 90,
         "stabilizationMs": 0,
     }
     counted = {"checkpoints": 10, "forced": 2, "useless": 1, "rolledPast": 0}
@@ -137,7 +138,9 @@ def test_each_protection_has_its_own_table_with_its_units_alone() -> None:
     }
     shown = page_of(with_progress(units=units))["tables"]
     assert {name: list(shown[name]["rows"].values()) for name in own} == {
-        "missing": [["unit0", "stabilization", "1.20 s", "bids[0]", "7", "3", "2", "310 ms", "–"]],
+        "missing": [
+            ["unit0", "stabilization", "1.20 s", "bids[0]", "7", "3", "2", "310 ms", "90 ms", "–"]
+        ],
         "lines": [["unit1", "900 ms", "–", "10", "2", "1", "0", "1.020 times"]],
         "rounds": [["unit2", "20 ms", "1.50 ms", "50 ms", "80 ms"]],
         "extents": [["unit3", "9", "4.10 kB", "12.3 k", "80.4 ms", "–"]],

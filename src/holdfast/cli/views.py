@@ -183,7 +183,8 @@ def _print_silence(console: Console, result: DemoResult) -> None:
         console.print(_table("Days that were tentative first", result.corrected))
     console.print(
         f"{silence['airport']} was silent for {silence['seconds']:g} s; nothing waited for it for "
-        f"longer than {silence['waited_ms_max']:,} ms (the bound is {silence['bound']}); "
+        f"longer than {silence['waited_ms_max']:,} ms (the bound is {silence['bound']}), and for "
+        f"the correction for {silence['waited_for_correction_ms_max']:,} ms; "
         f"{silence['tentative_rows']:,} rows were tentative, {silence['undone_rows']:,} of them "
         "undone"
     )

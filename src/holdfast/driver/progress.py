@@ -382,7 +382,7 @@ def consistency_block(figures: Iterable[NodeFigures]) -> dict[str, Any]:
     if not said:
         return {
             "state": Consistency.STABLE.value,
-            **dict.fromkeys((*names, "delayMaxMs", "stabilizationMs")),
+            **dict.fromkeys((*names, "delayMaxMs", "correctionDelayMaxMs", "stabilizationMs")),
         }
     worst = max(said, key=lambda each: _SEVERITY[each.state])
     return {
@@ -393,6 +393,7 @@ def consistency_block(figures: Iterable[NodeFigures]) -> dict[str, Any]:
         "undoneRows": sum(each.undone_rows for each in said),
         "droppedRows": sum(each.dropped_rows for each in said),
         "delayMaxMs": max(each.delay_max_ms for each in said),
+        "correctionDelayMaxMs": max(each.correction_delay_max_ms for each in said),
         "stabilizationMs": max(each.stabilization_ms for each in said),
     }
 

@@ -217,6 +217,9 @@ def _silence_of(
         "seconds": silence.length_s,
         "bound": DELAY,
         "waited_ms_max": max((unit["delayMaxMs"] or 0 for unit in units), default=0),
+        "waited_for_correction_ms_max": max(
+            (unit["correctionDelayMaxMs"] or 0 for unit in units), default=0
+        ),
         "tentative_rows": sum(count.tentative for count in counts),
         "undone_rows": sum(count.undone for count in counts),
         "events": [

@@ -19,6 +19,7 @@ class Ailments:
         self._scheduler = scheduler
         self._slow: dict[tuple[str, int], tuple[int, int]] = {}  # (what, machine): (until, factor)
         self._silent: dict[tuple[str, StreamId], int] = {}  # (kind of fault, source): until when
+        self._ends_from_us = 0  # no source says before this that it has ended
 
     def slow_down(self, what: str, machine: int, until_us: int, factor: int) -> None:
         """A machine has a fault of the kinds `slow-node`, `slow-disk` and `full-disk`."""
@@ -40,6 +41,15 @@ class Ailments:
         """In how many µs there are task slots again; 0: now."""
         until_us, _ = self._slow.get(("no-slots", DRIVER), (0, 1))
         return max(0, until_us - self._scheduler.now_us)
+
+    def hold_ends(self, until_us: int) -> None:
+        """No source says that it has ended."""
+        self._ends_from_us = max(self._ends_from_us, until_us)
+
+    @property
+    def are_ends_held(self) -> bool:
+        """Whether no source says now that it has ended."""
+        return self._scheduler.now_us < self._ends_from_us
 
     def empty_disks(self) -> None:
         """A user makes room on disks that take nothing."""

@@ -16,6 +16,7 @@ from holdfast.sim.correction_steps import CORRECTION_STEPS
 from holdfast.sim.draw import Draw
 from holdfast.sim.driver import COORDINATOR_STEPS
 from holdfast.sim.process import NODE_STEPS
+from holdfast.sim.process_sources import DRAINED
 
 if TYPE_CHECKING:
     from holdfast.core.model.ids import NodeId
@@ -50,6 +51,7 @@ KINDS: Final = {
     "no-slots": "a node dies, and another query takes its slot and all free ones for a while",
     "silence": "a source gives nothing for a while, and then all of it",
     "no-boundaries": "a source promises nothing for a while; its tuples come",
+    "late-end": "no source says that it has ended, for a while, and nodes die meanwhile",
     "footprint-rot": "a bit of a node's footprint log flips, and the node dies",
     "line-rot": "a checkpoint of a node that recovers with others goes bad, and the node dies",
 }
@@ -58,13 +60,16 @@ SILENCES: Final = ("silence", "no-boundaries")
 FOOTPRINT_ROT: Final = "footprint-rot"
 LINE_ROT: Final = "line-rot"
 NO_SLOTS: Final = "no-slots"
+LATE_END: Final = "late-end"
 
 _SILENT_PERCENT: Final = 40
 _OFTEN_SILENT_PERCENT: Final = 90
 _LEAVING_PERCENT: Final = 12
+_LATE_END_PERCENT: Final = 15
+_OFTEN_LATE_END_PERCENT: Final = 40
 _ROTTEN_PERCENT: Final = 20
 _NO_SLOTS_PERCENT: Final = 8
-_APART: Final = (*SILENCES, "leave", NO_SLOTS, FOOTPRINT_ROT, LINE_ROT)
+_APART: Final = (*SILENCES, "leave", NO_SLOTS, FOOTPRINT_ROT, LINE_ROT, LATE_END)
 """Kinds that are drawn for themselves."""
 _ROTS: Final = {FOOTPRINT_ROT: "rot of footprints", LINE_ROT: "rot of lines"}
 """The draws of those that need something to rot."""
@@ -174,7 +179,7 @@ def plan_faults(
     """
     others = tuple(kind for kind in kinds if kind not in _APART)
     silences = tuple(kind for kind in kinds if kind in SILENCES)
-    return (
+    planned = (
         *_plan(seed, others, span_us),
         *_plan_silences(
             seed, silences, span_us, _OFTEN_SILENT_PERCENT if is_often_silent else _SILENT_PERCENT
@@ -185,6 +190,43 @@ def plan_faults(
         *(_plan_rot(seed, LINE_ROT, span_us) if LINE_ROT in kinds else ()),
         *(_plan_full_clusters(seed, span_us) if NO_SLOTS in kinds else ()),
     )
+    if LATE_END not in kinds:
+        return planned
+    percent = _OFTEN_LATE_END_PERCENT if is_often_silent else _LATE_END_PERCENT
+    return (*planned, *_plan_late_end(seed, len(planned), percent))
+
+
+def _plan_late_end(seed: int, number: int, percent: int) -> tuple[Fault, ...]:
+    """In so many runs of a hundred nodes die between the last tuples and the end of the sources.
+
+    Those that put out the last tuples again do so with the end; those that read them begin again
+    at restart points that stand between the two. So often several die at once.
+
+    Args:
+        seed: The run's.
+        number: Of the first of these faults in the plan.
+        percent: See above.
+    """
+    draw = Draw(f"{seed}/late end")
+    if not draw.percent(percent):
+        return ()
+    length_us = draw.steep(100_000, 1_500_000)
+    late = Fault(LATE_END, None, DRAINED, draw.number(1, 3), draw.number(0, 1 << 30), length_us, 1)
+    before_end_us = draw.steep(1_000, 400_000)
+    deaths = (
+        Fault(
+            "kill",
+            max(0, length_us - before_end_us) + draw.number(0, 20_000),
+            step="",
+            nth=0,
+            pick=draw.number(0, 1 << 30),
+            length_us=0,
+            size=1,
+            follows=number,
+        )
+        for _ in range(draw.number(1, 8))
+    )
+    return (late, *deaths)
 
 
 def _plan_within_corrections(seed: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.life_events import OpenSources, SourcesOpened
-from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 
 if TYPE_CHECKING:
     from holdfast.core.model.ids import StreamId
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from holdfast.sim.process import Process
     from holdfast.sim.workload.source import SimulatedReader
     from holdfast.sim.world import World
+
+DRAINED: Final = "source drained"
+"""The step of who has read all of a source, and is about to hear that it has ended."""
 
 
 class ProcessSources:
@@ -52,10 +55,14 @@ class ProcessSources:
         self, stream: StreamId, from_id: int, wanted: int
     ) -> tuple[tuple[TupleBatch, ...], int]:
         """What a source gives, and promises, unless it has fallen silent."""
-        if self._world.strikes.ailments.is_silent(stream):
+        strikes = self._world.strikes
+        if strikes.ailments.is_silent(stream):
             return (), BEGINNING_US
         batches, boundary_us = self._reader(stream).read(from_id, wanted, self._scheduler.now_us)
-        if not self._world.strikes.ailments.is_silent(stream, "no-boundaries"):
+        if boundary_us == END_US:
+            strikes.passed(DRAINED, self._process)
+        is_end_held = boundary_us == END_US and strikes.ailments.are_ends_held
+        if not (is_end_held or strikes.ailments.is_silent(stream, "no-boundaries")):
             return batches, boundary_us
         return tuple(replace(batch, boundary_us=BEGINNING_US) for batch in batches), BEGINNING_US
 

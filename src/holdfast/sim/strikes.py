@@ -14,7 +14,7 @@ from holdfast.core.haunit.told import PeerTold
 from holdfast.sim.ailments import Ailments
 from holdfast.sim.departures import Departures
 from holdfast.sim.driver import DRIVER
-from holdfast.sim.faults import FOOTPRINT_ROT, LINE_ROT, NO_SLOTS
+from holdfast.sim.faults import FOOTPRINT_ROT, LATE_END, LINE_ROT, NO_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -410,6 +410,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "store-rot": Strikes._strike_object,
     "silence": Strikes._strike_silence,
     "no-boundaries": Strikes._strike_silence,
+    LATE_END: lambda self, _, __, ___, until_us: self.ailments.hold_ends(until_us),
 }
 
 

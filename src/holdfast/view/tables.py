@@ -62,6 +62,7 @@ _MISSING: Final[Cells] = {
     "Undone rows": lambda b: figure(b["undoneRows"]),
     "Dropped rows": lambda b: figure(b.get("droppedRows")),
     "Longest wait for input": lambda b: milliseconds(b["delayMaxMs"]),
+    "Longest wait for a correction": lambda b: milliseconds(b.get("correctionDelayMaxMs") or None),
     "Last correction took": lambda b: milliseconds(b["stabilizationMs"] or None),
 }
 _LINE: Final[Cells] = {

@@ -129,9 +129,9 @@ class SmallNode:
                 self.next_ids[stream] += len(rows)
                 is_slowest = self.promised_us[stream] <= min(self.promised_us)
                 self.sunion.add(stream, batch(first_id, rows, stream), NO_ID if is_slowest else 0)
-                self.manager.delay.arrived(max(time for _, time in rows), now_ms)
             self.promised_us[stream] = max(self.promised_us[stream], boundary_us)
-            self.manager.promised(stream, boundary_us, now_ms)
+            newest_us = max((time for _, time in rows), default=None)
+            self.manager.came([(stream, boundary_us)], newest_us, now_ms)
         elif kind == "tentative":
             if rows:
                 self.sunion.add_tentative(stream, batch(first_id, rows, stream), BEGINNING_US)
@@ -516,8 +516,8 @@ def _a_boundary_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_timer_runs_from_the_last_tuple(patch: pytest.MonkeyPatch) -> None:
-    def claim(self: _Claims, needs_us: int, now_ms: int) -> None:
-        kept(self, needs_us, now_ms)
+    def claim(self: _Claims, needs_us: int, now_ms: int, corrected_ms: int) -> None:
+        kept(self, needs_us, now_ms, corrected_ms)
         if self._claims:
             self._claims = deque([self._claims[-1]._replace(since_ms=now_ms)])
 
@@ -633,25 +633,40 @@ def test_who_follows_says_that_all_is_corrected_if_the_rest_comes_before_it_goes
     assert node.is_finished
 
 
-def test_what_comes_during_a_correction_waits_for_its_end() -> None:
-    """However slow the processor is: that is more than the bound, and nothing was missing."""
-    delay = InputDelay(2, 100, DuringFailure.PROCESS)
-    manager = ConsistencyManager(2, delay)
+def test_what_waits_for_a_correction_is_counted_apart_from_what_waits_for_input() -> None:
+    """However slow the processor is: nothing was missing while it corrected."""
+    manager = ConsistencyManager(2, InputDelay(2, 100, DuringFailure.PROCESS))
     manager.resume(0, 0)
-    delay.arrived(5, 0)
-    manager.promised(0, 10, 0)
+    manager.came([(0, 10)], 5, 0)
     _do(manager, Action.HOLD_CUT, 10, 100)
-    manager.promised(1, 10, 200)
+    manager.came([(1, 10)], None, 200)
     _do(manager, Action.GO_BACK, None, 200)
-    delay.arrived(20, 200)
-    for stream in (0, 1):
-        manager.promised(stream, 30, 200)
-    assert delay.longest_ms == 100
+    manager.came([(0, 30), (1, 30)], 20, 300)
+    manager.came([(0, 60)], 50, 5_000)
     _do(manager, None, 10, 12_200)
     _do(manager, Action.SAY_DONE, None, 12_200)
-    _do(manager, None, 30, 12_200)
-    assert delay.longest_ms == 12_000
-    assert manager.statistics().stabilization_ms == 12_000
+    said = manager.statistics()
+    assert (said.delay_max_ms, said.correction_delay_max_ms) == (100, 11_900)
+    assert said.stabilization_ms == 12_000
+    _do(manager, None, 30, 12_300)
+    _do(manager, Action.HOLD_CUT, 60, 12_300)
+    said = manager.statistics()
+    assert (said.delay_max_ms, said.correction_delay_max_ms) == (100, 11_900)
+
+
+def test_input_that_has_waited_before_and_after_a_correction_has_waited_for_both() -> None:
+    manager = ConsistencyManager(2, InputDelay(2, 100, DuringFailure.PROCESS))
+    manager.resume(0, 0)
+    manager.came([(0, 10)], 5, 0)
+    _do(manager, Action.HOLD_CUT, 10, 100)
+    manager.came([(0, 20)], 15, 150)
+    manager.came([(1, 10)], None, 200)
+    _do(manager, Action.GO_BACK, None, 200)
+    _do(manager, None, 10, 700)
+    _do(manager, Action.SAY_DONE, None, 700)
+    manager.came([(1, 20)], None, 780)
+    assert manager.statistics().delay_max_ms == 50 + 80
+    assert manager.statistics().correction_delay_max_ms == 500
 
 
 def _do(

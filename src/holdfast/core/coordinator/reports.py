@@ -97,9 +97,10 @@ class ConsistencyReported:
         missing: Source streams that it goes on without.
         tentative_rows: Put out so far.
         undone_rows: Of these, undone.
-        delay_max_ms: The longest that input has waited for other streams.
+        delay_max_ms: The longest that input has waited for other streams, corrections apart.
         stabilization_ms: How long the last correction took; 0: there was none.
         dropped_rows: Input that corrections have gone without.
+        correction_delay_max_ms: The longest that input has waited for a correction.
     """
 
     state: Consistency
@@ -110,6 +111,7 @@ class ConsistencyReported:
     delay_max_ms: int
     stabilization_ms: int
     dropped_rows: int = 0
+    correction_delay_max_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,15 +143,17 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
             NO_ID if self._arrivals.is_slowest(stream) else from_id
             for stream, from_id in zip(self._arrivals.streams, self._droppable_from, strict=False)
         ]
+        promises: list[tuple[int, int]] = []
+        come_us: list[int] = []
         for number, batches in self._arrivals.take_fresh():
+            from_id = drop_from[number] if drop_from else NO_ID
             for batch in batches:
-                if batch.count:
-                    newest_us = int(batch.time_us.max())
-                    from_id = drop_from[number] if drop_from else NO_ID
-                    self._sunion.add(number, batch, from_id, newest_us)
-                    self.manager.delay.arrived(newest_us, now_ms)
-            promised_us = self._arrivals.streams[number].queue.taken_boundary_us
-            self.manager.promised(number, promised_us, now_ms)
+                newest_us = self._sunion.add(number, batch, from_id)
+                if newest_us is not None:
+                    come_us.append(newest_us)
+            promises.append((number, self._arrivals.streams[number].queue.taken_boundary_us))
+        if promises:
+            self.manager.came(promises, max(come_us, default=None), now_ms)
         for stream in self._arrivals.with_tentative():
             self._merge_tentative(stream, now_ms)
 

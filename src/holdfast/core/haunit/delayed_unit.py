@@ -69,11 +69,13 @@ class Waits(NamedTuple):
         merged_before: All before this id have been merged, or are held.
         result_us: The time of the newest result that its boundary would put out, but for others;
             `BEGINNING_US`: there is none.
+        promised_us: That boundary.
     """
 
     oldest_id: int
     merged_before: int
     result_us: int
+    promised_us: int
 
 
 class HeldCut:
@@ -118,6 +120,7 @@ class DelayedUnit(HAUnit):
         self._has_begun = False  # to delay: not before the silent replay is over
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
+        self._has_turns = self._manager.turn.is_needed
         self._has_asked = False  # for a turn, which is not over
         # Where state stands behind state, a replay within the node would give it partial results.
         keeps = 0 if self.network.has_chain else delays.undo_tuples
@@ -171,7 +174,9 @@ class DelayedUnit(HAUnit):
         if step is not None:
             effects += self._perform(step, now_ms)
         self.delay_over(now_ms)
-        return step is not None, effects + self._mind_turn()
+        if self._has_turns:
+            effects += self._mind_turn()
+        return step is not None, effects
 
     def _perform(self, step: Step, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -339,7 +344,7 @@ class DelayedUnit(HAUnit):
 
     def _mind_turn(self) -> list[Effect]:
         """Ask for a turn that is wanted; leave one that is not, so that others have theirs."""
-        if not self._turn.is_needed:
+        if not self._has_turns:
             return []
         state = self._manager.state
         is_given_up = self._turn.is_held and state is Consistency.UP_FAILURE and not self._is_due
@@ -378,7 +383,7 @@ class DelayedUnit(HAUnit):
 
         The turn may be wanted because the timer has fired, and no pass follows.
         """
-        effects = self._mind_turn()
+        effects = self._mind_turn() if self._has_turns else []
         due_ms = self._manager.due_ms()
         is_writing_down = self.ledger is not None and not self.ledger.can_act(self.taken_before)
         if due_ms is not None and not self._is_due and not is_writing_down:
@@ -394,18 +399,16 @@ class DelayedUnit(HAUnit):
         held = self.order.oldest_held()
         if held is None or not self._has_begun:
             return []
-        return [
-            Waits(int(held[stream.number]), stream.processed_before, self._result_of(stream))
-            for stream in self.inputs.arrivals.streams
-        ]
+        return [self._waits_of(s, int(held[s.number])) for s in self.inputs.arrivals.streams]
 
-    def _result_of(self, stream: InputStream) -> int:
-        """The time of the newest result that its boundary would put out; else `BEGINNING_US`."""
+    def _waits_of(self, stream: InputStream, oldest_id: int) -> Waits:
         promised_us = max(stream.queue.taken_boundary_us, stream.tentative.boundary_us)
-        if promised_us == END_US:
-            return BEGINNING_US
-        closes_us = self._closes_us((stream.number,), promised_us)
-        return closes_us if closes_us > self.network.boundary_us else BEGINNING_US
+        closes_us = BEGINNING_US
+        if promised_us != END_US:
+            closes_us = self._closes_us((stream.number,), promised_us)
+        if closes_us <= self.network.boundary_us:
+            closes_us = BEGINNING_US
+        return Waits(oldest_id, stream.processed_before, closes_us, promised_us)
 
     # -- cuts -------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import abc
 import enum
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -32,6 +31,7 @@ from holdfast.core.haunit.passes import Passes, PassStart
 from holdfast.core.haunit.taking_part import InputCut
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.ids import END_US, NO_ID
+from holdfast.core.model.positions import positions
 from holdfast.core.operators.base import Rows
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 _FOLLOW_MS = 5
 """How often a secondary looks for passes that the primary has logged."""
-_SIZES = 8
-"""Powers of two between the sizes of passes that are usual in one node, at most."""
 
 
 @dataclass(slots=True)
@@ -542,22 +540,10 @@ def rows_of_batches(batches: list[TupleBatch]) -> Rows:
     return Rows(
         _without_time(batch),
         time_us,
-        _positions(len(time_us)),
+        positions(len(time_us)),
         min(created, default=0),
         np.array([b.first_id - batches[0].first_id for b in batches], dtype=np.int64),
     )
-
-
-def _positions(count: int) -> np.ndarray:
-    """int64 (count,), 0, 1, and so on; read-only, as it is made once for many passes."""
-    return _numbers(1 << count.bit_length())[:count]
-
-
-@lru_cache(maxsize=_SIZES)
-def _numbers(count: int) -> np.ndarray:
-    numbers = np.arange(count, dtype=np.int64)
-    numbers.flags.writeable = False
-    return numbers
 
 
 def _one_after_the_other(first: Rows, second: Rows) -> Rows:

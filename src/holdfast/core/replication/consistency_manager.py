@@ -38,6 +38,8 @@ from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.replication.turns import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.core.replication.input_delay import DuringFailure, InputDelay
 
 
@@ -107,7 +109,8 @@ class ConsistencyStatistics:
         state: Of the node.
         since_ms: When it came into it.
         failures: How often it has been in UP_FAILURE.
-        delay_max_ms: The longest that input has waited for other streams.
+        delay_max_ms: The longest that input has waited for other streams, corrections apart.
+        correction_delay_max_ms: The longest that input has waited for a correction.
         stabilization_ms: How long the last correction took; 0 if there was none.
         waits_for_turn: Whether it would correct if it had a turn.
     """
@@ -116,6 +119,7 @@ class ConsistencyStatistics:
     since_ms: int
     failures: int
     delay_max_ms: int
+    correction_delay_max_ms: int
     stabilization_ms: int
     waits_for_turn: bool
 
@@ -157,13 +161,16 @@ class StateOfNode:
         self.now, self._since_ms = following, now_ms
         return action
 
-    def statistics(self, delay_max_ms: int, turn: Turn) -> ConsistencyStatistics:
-        """Counts now; the delay as in `ConsistencyStatistics`, and the node's turn."""
+    def statistics(
+        self, turn: Turn, delay_max_ms: int = 0, correction_delay_max_ms: int = 0
+    ) -> ConsistencyStatistics:
+        """Counts now; the delays as in `ConsistencyStatistics`, and the node's turn."""
         return ConsistencyStatistics(
             state=self.now,
             since_ms=self._since_ms,
             failures=self._failures,
             delay_max_ms=delay_max_ms,
+            correction_delay_max_ms=correction_delay_max_ms,
             stabilization_ms=self._stabilization_ms,
             waits_for_turn=turn.is_waiting,
         )
@@ -215,12 +222,39 @@ class ConsistencyManager:
 
     # -- what comes -------------------------------------------------------------------------
 
+    def came(self, promises: Sequence[tuple[int, int]], newest_us: int | None, now_ms: int) -> None:
+        """Several streams have brought something, all of it stable.
+
+        A stable node processes next what all have promised, so nothing of that waits for others.
+
+        Args:
+            promises: Streams, and what each promises now.
+            newest_us: The time of the newest tuple; None: there is none.
+            now_ms: The time.
+        """
+        stable_us = self._stable_us
+        for stream, boundary_us in promises:
+            if boundary_us > stable_us[stream]:
+                stable_us[stream] = boundary_us
+        if self._state.now is Consistency.STABLE:
+            self.delay.reached(min(stable_us), now_ms)
+        if newest_us is not None:
+            self.delay.arrived(newest_us, now_ms)
+        for stream, _ in promises:
+            self._promised(stream, now_ms)
+        self._mind_overdue(now_ms)
+
     def promised(self, stream: int, boundary_us: int, now_ms: int) -> None:
         """All of a stream that is older than this has been added, as stable."""
         self._stable_us[stream] = max(self._stable_us[stream], boundary_us)
         self._promised(stream, now_ms)
-        is_waiting = self.state is Consistency.UP_FAILURE and self.slowest_us > self._acted_us
-        if is_waiting and self._overdue_from_ms is None:
+        self._mind_overdue(now_ms)
+
+    def _mind_overdue(self, now_ms: int) -> None:
+        """In up_failure stable input may wait from now on."""
+        if self._state.now is not Consistency.UP_FAILURE or self._overdue_from_ms is not None:
+            return
+        if self.slowest_us > self._acted_us:
             self._overdue_from_ms = now_ms
 
     def promised_tentative(self, stream: int, boundary_us: int, now_ms: int) -> None:
@@ -251,20 +285,22 @@ class ConsistencyManager:
 
     def next_step(self, now_ms: int) -> Step | None:
         """What to do now; None: wait, at the longest until `due_ms`."""
-        if self.state is Consistency.UP_FAILURE:
+        state = self._state.now
+        if state is Consistency.UP_FAILURE:
             healed = self._healed(now_ms)
             if healed is not None and self.turn.is_mine():
                 return self._state.step(healed)
             is_waiting = healed is not None
             self.delay.during = self._during_stabilization if is_waiting else self._during_failure
             return self._tentative_step(None, self._target_us, now_ms)
-        if self.state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
+        if state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
             is_all = self._acted_us >= self._target_us
             return self._state.step(Event.CORRECTED if is_all else Event.PARTLY_CORRECTED)
         if self._state.is_partly_corrected and self._acted_us >= self._target_us:
             return self._state.step(Event.CORRECTED)
-        if self.slowest_us > self._acted_us:
-            return Step(None, None, self.slowest_us)
+        slowest_us = self.slowest_us
+        if slowest_us > self._acted_us:
+            return Step(None, None, slowest_us)
         return self._tentative_step(Event.MISSING, self._acted_us, now_ms)
 
     def _healed(self, now_ms: int) -> Event | None:
@@ -317,6 +353,8 @@ class ConsistencyManager:
 
     def _change(self, event: Event, now_ms: int) -> None:
         action = self._state.change(event, now_ms)
+        if action in (Action.SAY_DONE, Action.GO_ON):
+            self.delay.corrected(now_ms)
         if action is Action.GO_BACK:
             self.delay.during = self._during_failure
             self.delay.went_back(now_ms)
@@ -333,7 +371,8 @@ class ConsistencyManager:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        return self._state.statistics(self.delay.longest_ms, self.turn)
+        delay = self.delay
+        return self._state.statistics(self.turn, delay.longest_ms, delay.longest_corrected_ms)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when boundaries and state do not go together."""

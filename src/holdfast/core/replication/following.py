@@ -122,7 +122,7 @@ class Follower:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        return self._state.statistics(0, self.turn)
+        return self._state.statistics(self.turn)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when what was tentative has been acted on as stable."""

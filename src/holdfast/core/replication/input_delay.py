@@ -22,6 +22,9 @@ A *silent stream* is one that others went on without, until it promises more. Th
 for again, up to the bound: else streams that are a little ahead of it would go on without it for
 ever, and the correction would never begin.
 
+Only missing input is waited for, as far as `longest_ms` goes. A node that corrects processes
+nothing new, as it has one state. New input waits for that, too; this wait is counted apart.
+
 Departures from [DPC]: the paper's clock runs from the first tuple of a bucket. Here a result that
 waits for a boundary counts, too. 1. All tuples of stream a have been released; c is silent. 2. A
 boundary of a closes a window. 3. Its result would wait for c without any bound.
@@ -56,10 +59,11 @@ class DuringFailure(enum.Enum):
 
 
 class _Claim(NamedTuple):
-    """Something waits for this boundary since then."""
+    """Something waits for this boundary since then; so long had corrections taken by then."""
 
     needs_us: int
     since_ms: int
+    corrected_ms: int
 
 
 class _Claims:
@@ -71,22 +75,22 @@ class _Claims:
         self.newest_us = BEGINNING_US
         """The largest claim ever."""
 
-    def claim(self, needs_us: int, now_ms: int) -> None:
-        """Something waits from now on."""
+    def claim(self, needs_us: int, now_ms: int, corrected_ms: int = 0) -> None:
+        """Something waits from now on, where corrections have taken so long."""
         self.newest_us = max(self.newest_us, needs_us)
         if self._claims and needs_us <= self._claims[-1].needs_us:
             return
         if self._claims and self._claims[-1].since_ms == now_ms:
             self._claims.pop()
-        self._claims.append(_Claim(needs_us, now_ms))
+        self._claims.append(_Claim(needs_us, now_ms, corrected_ms))
 
-    def reached(self, boundary_us: int) -> int | None:
-        """Nothing waits for this any more; since when the first has waited, None: nothing did."""
-        since_ms = None
+    def reached(self, boundary_us: int) -> _Claim | None:
+        """Nothing waits for this any more; the claim that has waited longest, None: nothing did."""
+        first = None
         while self._claims and self._claims[0].needs_us <= boundary_us:
             claim = self._claims.popleft()
-            since_ms = claim.since_ms if since_ms is None else since_ms
-        return since_ms
+            first = claim if first is None else first
+        return first
 
     @property
     def since_ms(self) -> int | None:
@@ -102,9 +106,9 @@ class _Claims:
             found_us = claim.needs_us
         return found_us
 
-    def since_of(self, boundary_us: int) -> int | None:
-        """Since when the first waits that needs as much."""
-        found = (claim.since_ms for claim in self._claims if claim.needs_us >= boundary_us)
+    def first_of(self, boundary_us: int) -> _Claim | None:
+        """The first that needs as much."""
+        found = (claim for claim in self._claims if claim.needs_us >= boundary_us)
         return next(found, None)
 
     def check_invariants(self, reached_us: int) -> None:
@@ -146,15 +150,19 @@ class InputDelay:
         self._waiting: dict[int, _Claims] = {}  # those of streams whose boundaries wait
         self._closing: list[_Claim] = []  # results that have waited for the bound
         self._reached_us = BEGINNING_US
+        self._corrected_ms = 0  # so long have corrections taken that are over
+        self._correcting_from_ms: int | None = None  # since when one is under way
         self.longest_ms = 0
-        """The longest that a tuple, or a result, has waited so far."""
+        """The longest that a tuple, or a result, has waited so far, corrections apart."""
+        self.longest_corrected_ms = 0
+        """The longest that a tuple has waited for one correction."""
 
     # -- what comes -------------------------------------------------------------------------
 
     def arrived(self, newest_us: int, now_ms: int) -> None:
         """Tuples have come, the newest of this time."""
         if newest_us >= self._reached_us:
-            self._tuples.claim(newest_us + 1, now_ms)
+            self._tuples.claim(newest_us + 1, now_ms, self._corrected_by(now_ms))
 
     def promised(self, stream: int, boundary_us: int, now_ms: int) -> None:
         """A stream has promised this, as stable or as tentative.
@@ -174,29 +182,59 @@ class InputDelay:
     def went_back(self, now_ms: int) -> None:
         """To the cut: what came too late for the passes since will be in the state.
 
-        So boundaries that closed nothing may close something now.
+        So boundaries that closed nothing may close something now. The correction begins.
         """
+        self._correcting_from_ms = now_ms
         for stream, boundary_us in enumerate(self._boundaries_us):
             self._promise(stream, boundary_us, now_ms)
 
+    def corrected(self, now_ms: int) -> None:
+        """The correction is over, if there was one: new input has waited for it."""
+        from_ms, since_ms = self._correcting_from_ms, self._tuples.since_ms
+        if from_ms is None:
+            return
+        self._corrected_ms, self._correcting_from_ms = self._corrected_by(now_ms), None
+        if since_ms is not None:
+            waited_ms = now_ms - max(since_ms, from_ms)
+            self.longest_corrected_ms = max(self.longest_corrected_ms, waited_ms)
+
+    def _corrected_by(self, now_ms: int) -> int:
+        """So long have corrections taken until now."""
+        from_ms = self._correcting_from_ms
+        return self._corrected_ms + (0 if from_ms is None else now_ms - from_ms)
+
     def _promise(self, stream: int, boundary_us: int, now_ms: int) -> None:
         if self._reached_us < boundary_us != END_US:
-            self._promises[stream].claim(boundary_us, now_ms)
+            self._promises[stream].claim(boundary_us, now_ms, self._corrected_by(now_ms))
             self._waiting[stream] = self._promises[stream]
 
     # -- what is done -----------------------------------------------------------------------
 
     def reached(self, boundary_us: int, now_ms: int) -> None:
-        """The node has acted on this, as stable or as tentative."""
-        self._reached_us = max(self._reached_us, boundary_us)
-        ended = [claim.since_ms for claim in self._closing if claim.needs_us <= boundary_us]
+        """The node has acted on this, as stable or as tentative; or is about to, as all have come.
+
+        Cost: that of what waits, which is mostly nothing where no stream is ahead of another.
+        """
+        if boundary_us <= self._reached_us:
+            return  # After going back: it had been reached before.
+        self._reached_us = boundary_us
+        if not self._is_waiting and not self._closing:
+            return
+        ended = [claim for claim in self._closing if claim.needs_us <= boundary_us]
         self._closing = [claim for claim in self._closing if claim.needs_us > boundary_us]
-        since_ms = self._tuples.reached(boundary_us)
-        ended += [] if since_ms is None else [since_ms]
-        self.longest_ms = max(self.longest_ms, *(now_ms - since for since in ended), 0)
+        first = self._tuples.reached(boundary_us)
+        ended += [] if first is None else [first]
+        counted_ms = now_ms - self._corrected_by(now_ms)
+        waits_ms = (counted_ms - claim.since_ms + claim.corrected_ms for claim in ended)
+        self.longest_ms = max(self.longest_ms, *waits_ms, 0)
         for stream, claims in list(self._waiting.items()):
             claims.reached(boundary_us)
             self._forget_if_idle(stream)
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether there is any claim."""
+        return bool(self._waiting) or self._tuples.since_ms is not None
 
     def _forget_if_idle(self, stream: int) -> None:
         if self._waiting[stream].since_ms is None:
@@ -225,9 +263,9 @@ class InputDelay:
             if promised_us <= max(expired_us, self._reached_us):
                 continue
             closes_us = self.closes((stream,), promised_us)
-            since_ms = claims.since_of(closes_us)
-            if closes_us > self._reached_us and since_ms is not None:
-                self._closing.append(_Claim(closes_us, since_ms))
+            first = claims.first_of(closes_us)
+            if closes_us > self._reached_us and first is not None:
+                self._closing.append(first._replace(needs_us=closes_us))
                 expired_us = max(expired_us, closes_us)
             elif are_taken:
                 claims.reached(promised_us)
@@ -236,7 +274,7 @@ class InputDelay:
 
     def tentative_us(self, now_ms: int) -> int:
         """How far to go without the streams that are missing; never behind what was reached."""
-        if self.during is DuringFailure.SUSPEND:
+        if self.during is DuringFailure.SUSPEND or self._is_in_step:
             return self._reached_us
         waited_us = self.expired_us(now_ms)
         expired_us = max(self._reached_us, waited_us)
@@ -257,6 +295,13 @@ class InputDelay:
         if newest_us < bound_us:
             newest_us = max(newest_us, self.closes(present, bound_us))
         return max(expired_us, min(bound_us, newest_us))
+
+    @property
+    def _is_in_step(self) -> bool:
+        """Whether nothing waits, and some stream that is not silent has promised nothing more."""
+        if self._is_waiting or True in self._is_silent:
+            return False
+        return min(self._boundaries_us) <= self._reached_us
 
     def behind(self, boundary_us: int) -> tuple[int, ...]:
         """The streams that have not promised a boundary."""

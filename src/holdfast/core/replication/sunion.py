@@ -31,6 +31,7 @@ import pyarrow as pa
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.model.dropped import NONE, left_of, with_range
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.positions import positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,24 +173,24 @@ class SUnion:
         stream: int,
         batch: TupleBatch,
         drop_from: int = NO_ID,
-        newest_us: int | None = None,
-    ) -> None:
+    ) -> int | None:
         """Hold a batch of stream number `stream` until its time has come.
 
         Args:
             stream: Its number.
             batch: What has come.
             drop_from: What comes from this id on may be left out of a correction, for want of room.
-            newest_us: The newest of its times, if somebody knows it.
+
+        Returns:
+            The newest of its times; None: it has no tuples.
 
         Raises:
             RemoteProtocolError: A tuple is older than a boundary that was already acted on.
         """
         if batch.count == 0:
-            return
-        piece = _Piece(
-            batch.batch, batch.time_us, batch.first_id, None, batch.created_us, newest_us
-        )
+            return None
+        piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
+        newest_us = piece.newest_us
         seen = min(self._processed_before[stream] - batch.first_id, batch.count)
         if seen > 0:
             _, held = _split(piece.slice(0, seen), self._released_before)
@@ -198,8 +199,9 @@ class SUnion:
         if self.dropped[stream]:
             for start, stop in left_of(self.dropped[stream], piece.first_id, len(piece.time_us)):
                 self._hold(stream, piece.slice(start, stop), drop_from)
-            return
+            return newest_us
         self._hold(stream, piece, drop_from)
+        return newest_us
 
     def _hold(self, stream: int, piece: _Piece | None, drop_from: int = NO_ID) -> None:
         if piece is None or len(piece.time_us) == 0:
@@ -446,13 +448,14 @@ def _merge(pieces: list[tuple[int, _Piece]], port_count: int, low: np.ndarray) -
     times = pieces[0][1].time_us
     if len(pieces) > 1:
         times = np.concatenate([piece.time_us for _, piece in pieces])
-    rank = np.arange(len(times), dtype=np.int64)
+    rank = positions(len(times))
     by_time = None if _is_ascending(times) else np.argsort(times, kind="stable")
     if len({port for port, _ in pieces}) == 1:
         ports[pieces[0][0]] = _merged([piece for _, piece in pieces], rank, by_time)
         return Release(ports, low, len(times))
     if by_time is not None:
-        rank[by_time] = rank.copy()
+        rank = np.empty(len(times), dtype=np.int64)
+        rank[by_time] = positions(len(times))
     starts = np.cumsum([0, *(len(piece.time_us) for _, piece in pieces)])
     for port in range(port_count):
         members = [i for i, (target, _) in enumerate(pieces) if target == port]

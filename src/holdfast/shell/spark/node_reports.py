@@ -53,6 +53,7 @@ def _consistency_of(node: Node, at_ms: int) -> reports.ConsistencyReported | Non
         consistency.delay_max_ms,
         consistency.stabilization_ms,
         node.dropped_tuples,
+        consistency.correction_delay_max_ms,
     )
 
 

@@ -4,11 +4,14 @@ Where nothing but input is missing:
 
 I-AVAIL  no tuple that has come, and no result that a boundary would put out, waits for other
          streams for longer than the bound.
+         The time in which the node corrects does not count, before it or after it.
 I-MIN    a node goes on without streams only when something has waited as long, or when what a
          producer sends is tentative.
 
 Looked at after each step: which tuple is the oldest held of each stream, and which result is kept
-back. What stands there for longer than the bound has waited.
+back. What stands there for longer than the bound has waited. A result has waited since the boundary
+of its stream, too: 1. The boundary comes while the stream's tuples are held. 2. Others promise as
+far as these, and no further. 3. Now the tuples are in the operators, and the result was due at 1.
 """
 
 from __future__ import annotations
@@ -42,9 +45,15 @@ class _Stream:
 
     came: deque[tuple[int, int]] = field(default_factory=deque)  # all before this id, since when
     results: deque[tuple[int, int]] = field(default_factory=deque)  # of this time, since when
+    promises: deque[tuple[int, int]] = field(default_factory=deque)  # up to this time, since when
 
-    def look(self, waits: Waits, reached_us: int, now_us: int) -> int:
-        """Since when something has waited; now, if nothing does."""
+    def look(self, waits: Waits, reached_us: int, now_us: int) -> tuple[int, int]:
+        """Since when something has waited, as far as was seen, and at the longest; else now."""
+        newest_us = self.promises[-1][0] if self.promises else BEGINNING_US
+        if waits.promised_us > newest_us:
+            self.promises.append((waits.promised_us, now_us))
+        while self.promises and self.promises[0][0] <= reached_us:
+            self.promises.popleft()
         if not self.came or waits.merged_before > self.came[-1][0]:
             self.came.append((waits.merged_before, now_us))
         while self.came and self.came[0][0] <= waits.oldest_id:
@@ -57,7 +66,11 @@ class _Stream:
         while self.results and self.results[0][0] <= reached_us:
             self.results.popleft()
         first = [waiting[0][1] for waiting in (self.came, self.results) if waiting]
-        return min(first, default=now_us)
+        seen_us = min(first, default=now_us)
+        if not self.results:
+            return seen_us, seen_us
+        due = (since for before_us, since in self.promises if before_us >= self.results[0][0])
+        return seen_us, min(seen_us, next(due, seen_us))
 
 
 @dataclass(slots=True)
@@ -65,16 +78,33 @@ class _Known:
     """What is known of a node."""
 
     streams: dict[int, _Stream] = field(default_factory=dict)
-    looked_us: int = 0  # since when something waited, as of the last look
+    looked_us: int = 0  # since when something waited at the longest, as of the last look
     reached_us: int = BEGINNING_US
     state: Consistency = Consistency.STABLE
+    changed_us: int = 0  # when it came into that
+    corrected_us: int = 0  # for how long it has corrected before
+
+    def change(self, state: Consistency, now_us: int) -> None:
+        """It is in this state now."""
+        if state is self.state:
+            return
+        if self.state is Consistency.STABILIZATION:
+            self.corrected_us += now_us - self.changed_us
+        self.state, self.changed_us = state, now_us
+
+    def counted_us(self, now_us: int) -> int:
+        """The time that counts: all but that in which it has corrected."""
+        is_correcting = self.state is Consistency.STABILIZATION
+        return (self.changed_us if is_correcting else now_us) - self.corrected_us
 
     def look(self, waiting: list[Waits], now_us: int) -> int:
-        """For how long something has waited that still does."""
-        since_us = now_us
+        """For how long something has waited that still does, as far as was seen."""
+        since_us = self.looked_us = now_us
         for number, waits in enumerate(waiting):
             stream = self.streams.setdefault(number, _Stream())
-            since_us = min(since_us, stream.look(waits, self.reached_us, now_us))
+            seen_us, due_us = stream.look(waits, self.reached_us, now_us)
+            since_us = min(since_us, seen_us)
+            self.looked_us = min(self.looked_us, due_us)
         return now_us - since_us
 
 
@@ -111,15 +141,12 @@ class Waiting(Checker):
         if not machine.has_room:
             self._was_full[process.node] = None
         was_stable = known.state is Consistency.STABLE
-        known.state = consistency.state
+        known.change(consistency.state, now_us)
+        now_us = known.counted_us(now_us)
         if was_stable and known.state is Consistency.UP_FAILURE and consistency.failures == 1:
             self._went_on(process.node, machine, now_us - known.looked_us, delays.bound_ms)
         known.reached_us = max(known.reached_us, machine.statistics().boundary_us)
-        if known.state is Consistency.STABILIZATION:
-            known.streams.clear()
-            return
         waited_us = known.look(machine.waiting(), now_us)
-        known.looked_us = now_us - waited_us
         is_full = process.node in self._was_full
         bound_ms = self._bounds_ms if is_full else delays.bound_ms
         if waited_us > 10 * (100 + _DRIFT_PERCENT) * bound_ms + 1_000 * _SLACK_MS:

@@ -247,7 +247,10 @@ def files(
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="queries, delta, reading, visible, kills, cold_start; repeatable."),
+        typer.Option(
+            help="queries, delta, reading, boundary, visible, kills, iceberg_kills, cold_start; "
+            "repeatable."
+        ),
     ] = None,
     report: Annotated[
         Path | None,

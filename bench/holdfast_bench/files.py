@@ -38,9 +38,10 @@ READ: Final = {"parquet": 10_000_000, "csv": 2_000_000, "json": 1_000_000}
 """Rows of each format that the readers alone read."""
 EXPERIMENTS: Final = (
     *("queries", "delta", "reading", "boundary"),
-    *("visible", "kills", "cold_start"),
+    *("visible", "kills", "iceberg_kills", "cold_start"),
 )
 KILLS: Final = 50
+ICEBERG_KILLS: Final = 30
 DELTA_ROWS: Final = 10_000_000
 BOUNDARY_ROWS: Final = 10_000_000
 DELTA_TARGET: Final = 1e6
@@ -79,8 +80,14 @@ _KILLS: Final = """
 ## Under kills
 
 Files come all the time, two nodes read them, a third one counts windows, and rows and counts go to
-two Delta tables. Meanwhile processes are killed at drawn moments. In the end plain Delta readers
-say what the tables hold.
+two Delta tables, whose small files are merged every two seconds. Meanwhile processes are killed at
+drawn moments. In the end plain Delta readers say what the tables hold.
+
+"""
+_ICEBERG_KILLS: Final = """
+## Under kills, into Iceberg tables
+
+The same with two Iceberg tables.
 
 """
 _START: Final = """
@@ -126,6 +133,12 @@ def run(
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
             found = delta_kills.run(KILLS if is_full else KILLS // 10, 1, Path(folder))
         results["kills"] = found.to_json() | {"is_right": found.is_right}
+    if "iceberg_kills" in only:
+        say("files into Iceberg tables under kills")
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            kills = ICEBERG_KILLS if is_full else ICEBERG_KILLS // 10
+            found = delta_kills.run(kills, 1, Path(folder), "iceberg")
+        results["iceberg_kills"] = found.to_json() | {"is_right": found.is_right}
     if "cold_start" in only:
         say("cold start, beside plain PySpark")
         results["cold_start"] = cold_start.measure(sizes.repeats)
@@ -309,7 +322,8 @@ def render(results: dict[str, Any]) -> str:
     page += _rendered_delta(results) + _rendered_readers(results)
     page += boundary.render(results["boundary"]) if "boundary" in results else ""
     page += visible.render(results["visible"]) if "visible" in results else ""
-    page += _rendered_kills(results)
+    page += _rendered_kills(results.get("kills"), _KILLS)
+    page += _rendered_kills(results.get("iceberg_kills"), _ICEBERG_KILLS)
     return page + _rendered_start(results)
 
 
@@ -333,14 +347,13 @@ def _rendered_delta(results: dict[str, Any]) -> str:
     return f"\n{said}{table(('rows', 'rows/s', 'target, at least'), [row])}"
 
 
-def _rendered_kills(results: dict[str, Any]) -> str:
+def _rendered_kills(found: dict[str, Any] | None, said: str) -> str:
     """Nothing if it was not measured."""
-    if "kills" not in results:
+    if found is None:
         return ""
-    found = results["kills"]
     kinds = [(delta_kills.KINDS[kind], count) for kind, count in found["kills"].items()]
     return (
-        f"{_KILLS}{table(('fault', 'how often'), kinds)}\n"
+        f"{said}{table(('fault', 'how often'), kinds)}\n"
         f"Of {found['rows']:,} rows, and of the windows that had closed, {found['lost']} were "
         f"lost, {found['doubled']} were doubled and {found['wrong']} had another count. The table "
         f"of rows came to version {found['versions']}, in {found['seconds']:.0f} s, by "
@@ -383,5 +396,6 @@ def is_wrong(results: dict[str, Any]) -> bool:
     """Whether some output was another one than Spark SQL's."""
     found = [*results.get("queries", {}).values()]
     found += [results["delta"]] if "delta" in results else []
-    is_right = results.get("kills", {}).get("is_right", True)
+    kills = [results.get(name, {}) for name in ("kills", "iceberg_kills")]
+    is_right = all(found.get("is_right", True) for found in kills)
     return not (is_right and all(each["is_identical"] for each in found))

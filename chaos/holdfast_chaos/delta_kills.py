@@ -1,7 +1,7 @@
-"""A user's files into Delta tables, while nodes, all nodes, and the driver are killed.
+"""A user's files into Delta or Iceberg tables, while nodes, all of them, or the driver are killed.
 
 The query runs in a process of its own, so that its driver can be killed too. Files come all the
-time. At the end plain Delta readers say what the tables hold: each row once, and of each window
+time. At the end plain readers of theirs say what the tables hold: each row once, and of each window
 that has closed one right count. A kill strikes at a drawn moment, often while what the kill before
 has done is still being mended; the kinds and moments of a seed are an intent and not a replay.
 """
@@ -25,6 +25,8 @@ import pyarrow.parquet as pq
 import holdfast
 from holdfast.sim.draw import Draw
 from holdfast_chaos.driver_process import DriverProcess, tell
+from holdfast_chaos.tables import KINDS as TABLES
+from holdfast_chaos.tables import Tables
 
 KINDS: Final = {
     "node": "SIGKILL to a node",
@@ -118,56 +120,61 @@ class _Feed:
         self._thread.join()
 
 
-def run(kills: int, seed: int, folder: Path) -> KillsOutcome:
+def run(kills: int, seed: int, folder: Path, kind: str = "delta") -> KillsOutcome:
     """So many kills, and what the tables hold then.
 
     Args:
         kills: How many.
         seed: Which, and when.
         folder: For everything.
+        kind: Of tables: `delta` or `iceberg`.
 
     Raises:
         TimeoutError: The query does not go on after a kill.
     """
     outcome, draw = KillsOutcome(), Draw(f"{seed}/delta-kills")
-    feed = _Feed(folder / "in")
-    driver = _started(folder, outcome)
+    tables, feed = TABLES[kind](folder), _Feed(folder / "in")
+    driver = _started(folder, kind, outcome)
+
+    def rows() -> int:
+        return tables.count("out")
+
     began_s = time.monotonic()
     try:
-        _wait(lambda: _rows(folder) > 0, "the first rows", driver)
+        _wait(lambda: rows() > 0, "the first rows", driver)
         feed.start()
         while sum(outcome.kills.values()) < kills:
             if draw.percent(70):
-                seen = _rows(folder)
-                _wait(lambda seen=seen: _rows(folder) > seen, "rows after a kill", driver)
+                seen = rows()
+                _wait(lambda seen=seen: rows() > seen, "rows after a kill", driver)
             time.sleep(draw.number(0, 400) / 1_000)  # The moment is what is drawn.
-            driver = _strike(draw, driver, folder, outcome)
+            driver = _strike(draw, driver, (folder, kind), outcome)
         feed.stop()
         outcome.rows = feed.files * _FILE_ROWS
-        _wait(lambda: _rows(folder) >= outcome.rows, "all rows", driver)
+        _wait(lambda: rows() >= outcome.rows, "all rows", driver)
         windows = _closed(outcome.rows) * _KEYS
-        _wait(lambda: _count(folder / "counted") >= windows, "all closed windows", driver)
+        _wait(lambda: tables.count("counted") >= windows, "all closed windows", driver)
         outcome.seconds = round(time.monotonic() - began_s, 1)
     finally:
         feed.stop()
         driver.kill()
-    _compare(folder, outcome)
+    _compare(tables, outcome)
     return outcome
 
 
-def _started(folder: Path, outcome: KillsOutcome) -> DriverProcess:
+def _started(folder: Path, kind: str, outcome: KillsOutcome) -> DriverProcess:
     outcome.drivers += 1
-    return DriverProcess("holdfast_chaos.delta_kills", [str(folder)], folder)
+    return DriverProcess("holdfast_chaos.delta_kills", [str(folder), kind], folder)
 
 
 def _strike(
-    draw: Draw, driver: DriverProcess, folder: Path, outcome: KillsOutcome
+    draw: Draw, driver: DriverProcess, started: tuple[Path, str], outcome: KillsOutcome
 ) -> DriverProcess:
     kind, pick = draw.one_of(_DRAWN), draw.number(0, 1 << 20)
     if kind == "driver":
         driver.kill()
         outcome.kills[kind] += 1
-        return _started(folder, outcome)
+        return _started(*started, outcome)
     pids = [pid for _, pid in sorted(driver.told.items())]
     struck = 0
     for pid in pids if kind == "all" else pids[pick % max(1, len(pids)) :][:1]:
@@ -188,43 +195,23 @@ def _wait(is_so: Any, what: str, driver: DriverProcess) -> None:
         time.sleep(0.05)  # Leaves the cores to what is waited for.
 
 
-def _rows(folder: Path) -> int:
-    return _count(folder / "out")
-
-
-def _count(table: Path) -> int:
-    """Rows of a table by the statistics in its log."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    try:
-        found = DeltaTable(table)
-    except TableNotFoundError:
-        return 0
-    counts = pa.table(found.get_add_actions(flatten=True)).column("num_records")
-    return sum(counts.to_pylist())
-
-
 def _closed(rows: int) -> int:
     """How many windows have closed for certain."""
     newest_us = (rows - _FILE_ROWS) * _ROW_US - _DELAY_US  # As of the listing before the last one.
     return max(0, (_FIRST_US % _WINDOW_US + newest_us) // _WINDOW_US)
 
 
-def _compare(folder: Path, outcome: KillsOutcome) -> None:
-    """What plain Delta readers see, beside what was given."""
-    from deltalake import DeltaTable
-
-    table = DeltaTable(folder / "out")
-    outcome.versions = table.version()
-    found = Counter(table.to_pyarrow_table().column("v").to_pylist())
+def _compare(tables: Tables, outcome: KillsOutcome) -> None:
+    """What plain readers see, beside what was given."""
+    outcome.versions = tables.versions("out")
+    found = Counter(tables.rows("out").column("v").to_pylist())
     outcome.lost = sum(found[n] == 0 for n in range(outcome.rows))
     outcome.doubled = found.total() - len(found)
     expected: Counter[tuple[int, int]] = Counter()
     for n in range(outcome.rows):
         expected[(_FIRST_US + n * _ROW_US) // _WINDOW_US, n % _KEYS] += 1
     first = _FIRST_US // _WINDOW_US
-    counted = DeltaTable(folder / "counted").to_pyarrow_table().to_pylist()
+    counted = tables.rows("counted").to_pylist()
     seen = Counter(
         (int(row["window_start"].timestamp() * 1e6) // _WINDOW_US, row["k"]) for row in counted
     )
@@ -237,11 +224,11 @@ def _compare(folder: Path, outcome: KillsOutcome) -> None:
     )
 
 
-def _main(folder: Path) -> None:
+def _main(folder: Path, kind: str) -> None:
     """The query, in the process that is killed; tells the processes of its nodes."""
     spark = holdfast.session("holdfast-delta-kills")
     spark.sparkContext.setLogLevel("OFF")
-    flow = holdfast.Dataflow("kills")
+    flow, tables = holdfast.Dataflow("kills"), TABLES[kind](folder)
     rows = flow.source_files(
         str(folder / "in"),
         time="at",
@@ -249,10 +236,10 @@ def _main(folder: Path) -> None:
         name="rows",
         partitions=2,
     )
-    rows.sink_delta(str(folder / "out"), every="100 milliseconds")
+    tables.write(rows, "out")
     windows = rows.key_by("k").window(holdfast.tumbling("10 seconds"))
     counts = windows.aggregate("count(*) AS n", name="counts")
-    counts.sink_delta(str(folder / "counted"), every="100 milliseconds")
+    tables.write(counts, "counted")
     options = {"spark.holdfast.failuresMax": "1000"}
     query = flow.start(spark, checkpointLocation=str(folder / "location"), options=options)
     told: dict[str, int] = {}
@@ -268,4 +255,4 @@ def _main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    _main(Path(sys.argv[1]), sys.argv[2])

@@ -88,8 +88,12 @@ def test_the_page_tells_what_kills_have_done() -> None:
     found = results(holdfast_s=3.0, is_identical=True)
     outcome = delta_kills.KillsOutcome({"node": 3, "all": 2, "driver": 1}, 1_000, drivers=2)
     found["kills"] = outcome.to_json() | {"is_right": outcome.is_right}
-    assert "Of 1,000 rows, and of the windows that had closed, 0 were lost" in files.render(found)
+    said = "Of 1,000 rows, and of the windows that had closed, 0 were lost"
+    assert files.render(found).count(said) == 1
     assert not files.is_wrong(found)
+    iceberg = found | {"iceberg_kills": found["kills"] | {"is_right": False}}
+    assert files.render(iceberg).count(said) == 2
+    assert files.is_wrong(iceberg)
     outcome.doubled = 1
     assert files.is_wrong(found | {"kills": {"is_right": outcome.is_right}})
 

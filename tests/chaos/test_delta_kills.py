@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 
 from holdfast_chaos import delta_kills
 from holdfast_chaos.delta_kills import KillsOutcome
+from holdfast_chaos.tables import DeltaTables
 
 FIRST_US = 1_700_000_000_000_000
 ROWS = 40_000
@@ -27,7 +28,7 @@ def tables(folder: Path, ids: list[int], counts: list[int]) -> KillsOutcome:
     }
     write_deltalake(str(folder / "counted"), pa.table(counted))
     outcome = KillsOutcome(rows=ROWS)
-    delta_kills._compare(folder, outcome)
+    delta_kills._compare(DeltaTables(folder), outcome)
     return outcome
 
 

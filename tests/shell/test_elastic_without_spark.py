@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from without_spark import without_spark
 
 import holdfast as hf
@@ -137,3 +138,35 @@ def test_windows_with_footprints_go_on_at_another_parallelism(tmp_path: Path) ->
         )
         assert found == wanted, name
         assert len(found) > 50
+
+
+def test_a_sink_outside_is_no_reason_to_lose_the_number_of_instances(tmp_path: Path) -> None:
+    """It is refused by name, with the cure, before anything is done; as it was, it goes on."""
+    root = str(tmp_path / "log")
+    ingest_log.prepare(root, META)
+    put(root, 0, 1_000)
+
+    def begun(session: Any, parallelism: int) -> Query:
+        flow = Dataflow("elastic")
+        windows = flow.source_log(root, name="rows").key_by("key")
+        counts = windows.window(hf.tumbling("300 milliseconds")).aggregate("count(*) AS n")
+        counts.sink_files(str(tmp_path / "out"), every="20 milliseconds")
+        return flow.start(
+            session,
+            checkpointLocation=str(tmp_path / "location"),
+            protection=SELDOM,
+            parallelism=parallelism,
+        )
+
+    with without_spark() as session:
+        query = begun(session, 1)
+        query.processAllAvailable()
+        query.stop()
+        with pytest.raises(hf.RescalingError, match=r"sink out is written outside.*as it was, or"):
+            begun(session, 2)
+        put(root, 1_000, 1_500)
+        ingest_log.end(root)
+        assert begun(session, 1).awaitTermination(60)
+    files = sorted((tmp_path / "out").glob("*.parquet"))
+    written = pa.concat_tables(map(parquet.read_table, files)).column("n")
+    assert sum(written.to_pylist()) == 1_500

@@ -181,9 +181,9 @@ def crashing(monkeypatch: pytest.MonkeyPatch, root: str, at: int) -> Callable[[]
     kind = type(store_at(root))
     monkeypatch.setattr(kind, "put", counting(kind.put))
     monkeypatch.setattr(kind, "delete", counting(kind.delete))
-    from holdfast.shell.storage import ingest_trimming
+    from holdfast.shell.storage import ingest_packing
 
-    monkeypatch.setattr(ingest_trimming.shutil, "rmtree", counting(ingest_trimming.shutil.rmtree))
+    monkeypatch.setattr(ingest_packing.shutil, "rmtree", counting(ingest_packing.shutil.rmtree))
     return lambda: count
 
 

@@ -251,11 +251,16 @@ def test_two_drivers_at_once_record_every_file_once(tmp_path: Path) -> None:
     assert read(location) == list(range(30))
 
 
+BAD_LINES = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("_corrupt_record", pa.string())])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"format": "xml"}, "format='xml'; there are parquet"),
         ({"options": {"header": "true"}}, "option 'header' of format 'parquet'"),
+        ({"format": "csv", "options": {"mode": "PERMISSIVE"}}, "'mode': a bad line stops the"),
+        ({"format": "json", "schema": BAD_LINES}, "'_corrupt_record' is where Spark puts"),
         ({"trigger": {"processingTime": "1 second"}}, "availableNow"),
         ({"ends": True}, "give one of them"),
         ({"schema": None}, "has no files yet; give schema="),

@@ -21,6 +21,7 @@ from holdfast.core.queues.recording import (
     TakeCommit,
 )
 from holdfast.sim import recording as sim_recording
+from holdfast.sim.packed_log import PackedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,18 @@ def _forget_recorded_files(_: Any) -> Any:
     return lambda self, commit: None
 
 
+def _look_into_no_pack(_: Any) -> Any:
+    def commit(self: PackedLog, number: int) -> Any:
+        del self, number
+        yield from ()
+
+    return commit
+
+
 RECORDING_MUTANTS = {
+    "looks into no pack": RecordingMutant(
+        PackedLog, "commit", _look_into_no_pack, ("R-NAME", "R-ALL")
+    ),
     "lists files by name": RecordingMutant(
         FileDiscovery, "next_files", _list_files_by_name, ("R-ORDER",)
     ),

@@ -106,14 +106,14 @@ def test_others_are_read_by_spark_which_says_why(
     plain = spark.read.parquet(folder)
     followed = spark.readStream.schema("at TIMESTAMP, k BIGINT").parquet(folder)
 
-    def failing(name: str, value: str) -> DataFrameReader:
-        reader = spark.read.schema("at TIMESTAMP, m DECIMAL(5,2)").option("mode", "FAILFAST")
+    def failing(name: str, value: str, column: str = "m DECIMAL(5,2)") -> DataFrameReader:
+        reader = spark.read.schema(f"at TIMESTAMP, {column}").option("mode", "FAILFAST")
         return reader.option(name, value)
 
     narrow = spark.readStream.schema("at TIMESTAMP, k INT").parquet(folder)
     upper = spark.readStream.schema("at TIMESTAMP, K BIGINT").parquet(folder)
     for frame, reason in (
-        (plain.where("hash(k) > 3"), "hash is not among the functions"),
+        (plain.where("sentences(s) IS NOT NULL"), "sentences is not among the functions"),
         (followed.where("k > 3"), "filter decides which rows move time"),
         (
             followed.withWatermark("at", "2 seconds").where("at > '1970-01-01' AND k > 3"),
@@ -127,6 +127,9 @@ def test_others_are_read_by_spark_which_says_why(
         (spark.read.parquet(folder, folder), "reads a file twice"),
         (spark.read.text(folder).selectExpr("timestamp_seconds(1) AS at"), "is computed"),
         (spark.read.schema(plain.schema).json(folder), "makes nulls of bad lines of json"),
+        (failing("mode", "PERMISSIVE").csv(folder), "its reader has mode=PERMISSIVE"),
+        (failing("mode", "dropMalformed").json(folder), "its reader has mode=dropMalformed"),
+        (failing("sep", ",", "_corrupt_record STRING").csv(folder).select("at"), "puts bad lines"),
         (failing("timestampFormat", "y").json(folder), "has the option timestampformat"),
         (failing("sep", "||").csv(folder), "has sep=||"),
         (failing("maxFilesPerTrigger", "1").json(folder), "'m' is decimal128(5, 2)"),

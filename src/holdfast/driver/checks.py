@@ -132,7 +132,8 @@ def require_cut(flow: Graph, ingests: list[Recorder], protections: Protections) 
     if flow.outside_sinks:
         raise RescalingError(
             f"sink {next(iter(flow.outside_sinks))} is written outside, by each instance as it has "
-            "begun; dataflow and numbers of instances stay as they are"
+            "begun; dataflow and numbers of instances stay as they are. Start it as it was, or "
+            "begin in a new checkpointLocation, with another folder, table or topic"
         )
     for ingest in ingests:
         if ingest.has_ended:

@@ -201,6 +201,7 @@ class Retaining:
         for name, trimmer in self._inputs.items():
             needed = {of: self._needs.oldest(s) for of, s in self._streams[name].items()}
             self._trimmed(name, lambda: trimmer.trim(self._of(name), needed, now_us))  # noqa: B023
+            self._trimmed(name, lambda: trimmer.pack(now_us))  # noqa: B023
             _add(said, name, trimmer)
         for name, log, stream in self._logs:
             oldest = None if stream is None else self._needs.oldest(stream)

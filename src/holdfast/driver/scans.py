@@ -71,6 +71,7 @@ _USUAL_OF: Final = {
     "csv": {"spark.sql.legacy.timeParserPolicy": "CORRECTED"},
     "json": {"spark.sql.legacy.timeParserPolicy": "CORRECTED"},
 }
+_ASIDE: Final = "spark.sql.columnNameOfCorruptRecord"
 _OF_GLOBS: Final = frozenset("*?[{\\")
 _ZONES: Final = ("UTC", "Etc/UTC", "GMT")
 _FILES_MAX: Final = 1_000
@@ -232,6 +233,9 @@ def _scan(spark: SparkSession, format: str, paths: list[str], options: Any, leaf
     kinds = {str(field.name()): str(field.dataType().typeName()) for field in schema.fields()}
     if name != "parquet" and "timestamp" in kinds.values():
         _require_utc(spark, name)
+    aside = str(spark.conf.get(_ASIDE, "_corrupt_record"))
+    if FAILFAST[name] and aside.lower() in (column.lower() for column in kinds):
+        raise NotPlain(f"Spark puts bad lines of {name} into the column {aside}, of no file")
     places = tuple(_local(spark, path) for path in paths)
     for place in places:
         require_no_folders(place)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OPTIONS: Final = {"csv": ("header", "sep")}
+_OF_BAD_LINES: Final = ("mode", "columnnameofcorruptrecord", "badrecordspath")
+"""Options of Spark's readers that say how a bad line is given."""
+_CORRUPT: Final = "_corrupt_record"
 BAD_ROWS: Final = BadRows(
     ERROR,
     (f"{PATH} AS file", f"{ROW} AS row", f"{TEXT} AS text", f"{ERROR} AS {ERROR_COLUMN}"),
@@ -62,6 +65,11 @@ def files_source(
         raise DataflowError(f"format={format!r}; there are {', '.join(FORMATS)}")
     known = _OPTIONS.get(format, ())
     unknown = [name for name in options or {} if name not in known]
+    if unknown and unknown[0].lower() in _OF_BAD_LINES:
+        raise DataflowError(
+            f"option {unknown[0]!r}: a bad line stops the query, as with Spark's FAILFAST; give "
+            "dead_letters=... to put such lines aside, or read by spark.read and flow.source(df)"
+        )
     if unknown:
         raise DataflowError(
             f"option {unknown[0]!r} of format {format!r}; there are {', '.join(known) or 'none'}"
@@ -84,6 +92,11 @@ def files_source(
                 f"column {field.name!r} is {field.type}; Holdfast carries numbers, decimals, "
                 "strings, booleans, dates and timestamps. Leave it out of schema=..."
             )
+    if format in ("csv", "json") and _CORRUPT in columns.names:
+        raise DataflowError(
+            f"column {_CORRUPT!r} is where Spark puts bad lines; leave it out of schema=..., and "
+            "give dead_letters=... to have them"
+        )
     if taken := set(columns.names).intersection(DEAD.names if has_dead_letters else ()):
         raise DataflowError(f"column {min(taken)!r} is a name of dead letters'; rename yours")
     if has_dead_letters:

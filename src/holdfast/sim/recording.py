@@ -11,7 +11,8 @@ later lives read what has come since; batch writes side by side, one of which en
 files that appear and vanish (`file_lives.py`). Things
 are removed that nobody may remove: the query's own checkpoints, or a commit. In one run of four,
 drivers whose lives overlap trim the log behind all readers (core/queues/beginning), and die between
-a mark and what it lets go. Then the faults end, and a last life has its time.
+a mark and what it lets go. In one of four, two of them pack it (`packed_log.py`). Then the faults
+end, and a last life has its time.
 
 The invariants, by name:
 
@@ -42,7 +43,9 @@ from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed
 from holdfast.sim.file_lives import UserFolder, files_life
+from holdfast.sim.packed_log import PackedLog
 from holdfast.sim.scheduler import Scheduler
+from holdfast.sim.store_operations import Delete, List, Operation, Put, Read, Wait
 
 KINDS: Final = ("bounded", "stream", "appends", "files")
 _FAULTS_END_US: Final = 3_000_000
@@ -97,36 +100,9 @@ class Refused(Exception):
         self.refusal = refuse.refusal
 
 
-@dataclass(frozen=True, slots=True)
-class _Put:
-    name: str
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Delete:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    folder: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    us: int
-
-
 _T = TypeVar("_T")
-_Operation: TypeAlias = _Put | _Read | _Delete | _List | _Wait
-_Part: TypeAlias = Generator[_Operation, object, _T]
-_Life: TypeAlias = Generator[_Operation, object, None]
+_Part: TypeAlias = Generator[Operation, object, _T]
+_Life: TypeAlias = Generator[Operation, object, None]
 
 
 @dataclass(slots=True)
@@ -156,6 +132,7 @@ class _Simulation:
         self.scheduler = Scheduler(seed, trace)
         self.kind = KINDS[self.draw("kind", 0, 2)]
         self.folder = UserFolder(self)
+        self.packs = PackedLog(self, is_packed=self.draw("packed", 0, 3) == 0)
         if self.draw("users' files", 0, 3) == 0:
             self.kind = "files"
         self._files_max = (1, 2, 1_000)[self.draw("files at once", 0, 2)]
@@ -206,9 +183,9 @@ class _Simulation:
         self.scheduler.note(f"{process.name}: {operation}")
         self._begin(process, operation)
 
-    def _begin(self, process: _Process, operation: _Operation) -> None:
+    def _begin(self, process: _Process, operation: Operation) -> None:
         """It is done after a while, whether who asked lives or not, and answered after another."""
-        if isinstance(operation, _Wait):
+        if isinstance(operation, Wait):
             self.scheduler.after(operation.us, lambda: self._resume(process, None))
             return
 
@@ -221,10 +198,10 @@ class _Simulation:
 
         self.scheduler.after(self.draw("request", 100, 20_000), perform)
 
-    def _perform(self, operation: _Operation) -> object:
+    def _perform(self, operation: Operation) -> object:
         now_us = self.scheduler.now_us
         match operation:
-            case _Put(name, content):
+            case Put(name, content):
                 if self.percent("unavailable", 3):
                     self.events["unavailable"] += 1
                     return Unavailable()
@@ -238,15 +215,15 @@ class _Simulation:
                     self.events["asked twice"] += 1
                     return False
                 return is_new
-            case _Read(name):
+            case Read(name):
                 found = self.objects.get(name)
                 return None if found is None else found[1]
-            case _Delete(name):
+            case Delete(name):
                 self.objects.pop(name, None)
                 return None
-            case _List("begin"):
-                return sorted(name for name in self.objects if name.startswith("begin/"))
-            case _List(folder):
+            case List("begin" | "packs" as folder):
+                return sorted(name for name in self.objects if name.startswith(f"{folder}/"))
+            case List(folder):
                 since_us = now_us - (self.draw("stale", 0, _STALE_US) if not self.is_calm else 0)
                 found_in = (n for n, (at_us, _) in self.objects.items() if at_us <= since_us)
                 return sorted(name for name in found_in if name.startswith(f"{folder}/"))
@@ -254,7 +231,13 @@ class _Simulation:
 
     def wait(self, us: int) -> _Part[None]:
         """Let time pass."""
-        yield _Wait(us)
+        yield Wait(us)
+
+    def listed(self, folder: str) -> _Part[list[str]]:
+        """What lies in a folder."""
+        names = yield List(folder)
+        assert isinstance(names, list)
+        return names
 
     # -- the machines ---------------------------------------------------------------------------
 
@@ -274,20 +257,27 @@ class _Simulation:
     def _stimulus(self, effect: Effect) -> _Part[Stimulus]:
         match effect:
             case r.ReadCommit(number):
-                found = yield _Read(_commit_name(number))
-                return r.CommitRead(number, _decoded(found))
+                return r.CommitRead(number, (yield from self.commit_at(number)))
+            case r.WithdrawCommit(number):
+                yield Delete(_commit_name(number))
+                return r.CommitTaken(number)
             case r.PutCommit(number, commit):
-                is_new = yield _Put(_commit_name(number), encode_commit(commit))
+                is_new = yield Put(_commit_name(number), encode_commit(commit))
                 return r.CommitPut(number) if is_new else r.CommitTaken(number)
-            case r.FindBeginning():
-                marks = yield _List("begin")
-                assert isinstance(marks, list)
-                return r.BeginningFound(max(map(_number, marks), default=0))
+            case r.FindBeginning(number):
+                marks = yield from self.listed("begin")
+                is_packed = (yield from self.packs.commit(number)) is not None
+                return r.BeginningFound(max(map(_number, marks), default=0), is_packed)
             case r.ListCommits():
-                listed = yield _List("commits")
-                assert isinstance(listed, list)
+                listed = yield from self.listed("commits")
                 return r.CommitsListed(max((_number(n) for n in listed), default=r.NO_COMMIT))
         raise AssertionError(effect)
+
+    def commit_at(self, number: int) -> _Part[Commit | None]:
+        """Where it lies, in the order of looking of core/queues/packing.py."""
+        found = yield Read(_commit_name(number))
+        packed = yield from self.packs.commit(number)
+        return _decoded(found) if packed is None else packed
 
     # -- recorders ------------------------------------------------------------------------------
 
@@ -326,13 +316,12 @@ class _Simulation:
 
     def bounded_life(self) -> _Life:
         """Record the whole DataFrame, unless it has been."""
-        listed = yield _List("commits")
-        assert isinstance(listed, list)
+        listed = yield from self.listed("commits")
         if listed:
-            newest = _decoded((yield _Read(listed[-1])))
+            newest = _decoded((yield Read(listed[-1])))
             if newest is not None and newest.ends:
                 return
-        yield _Wait(self.draw("job", 0, 400_000))
+        yield Wait(self.draw("job", 0, 400_000))
         counts = yield from self.record(self.commit_of("batch", self.given, ends=True), 0)
         if counts:
             self.due.update(self.given)
@@ -348,36 +337,36 @@ class _Simulation:
                 if start == len(self.given):
                     if self.is_calm:
                         return
-                    yield _Wait(self.draw("trigger", 10_000, 200_000))
+                    yield Wait(self.draw("trigger", 10_000, 200_000))
                     continue
                 batch += 1
                 offsets = f"{life}:{self.scheduler.now_us} {len(self.given)}".encode()
-                if not (yield _Put(f"spark/offsets/{batch:09d}", offsets)):
+                if not (yield Put(f"spark/offsets/{batch:09d}", offsets)):
                     return  # Another query runs there: Spark ends this one.
             start = yield from self._offset(batch - 1)
             end = yield from self._offset(batch)
-            yield _Wait(self.draw("job", 0, 200_000))
-            origin = yield _Read(f"spark/offsets/{batch:09d}")
+            yield Wait(self.draw("job", 0, 200_000))
+            origin = yield Read(f"spark/offsets/{batch:09d}")
             if not isinstance(origin, bytes):
                 return
             made = self.commit_of("query", self.given[start:end], origin.decode())
             if not (yield from self.record(made, batch)):
                 return
             self.due.update(self.given[start:end])
-            yield _Put(f"spark/commits/{batch:09d}", b"")
+            yield Put(f"spark/commits/{batch:09d}", b"")
 
     def _numbers(self, folder: str) -> _Part[list[int]]:
         """Spark's own logs are read as they are."""
-        yield _Read(folder)
+        yield Read(folder)
         return sorted(_number(name) for name in self.objects if name.startswith(f"{folder}/"))
 
     def _offset(self, batch: int) -> _Part[int]:
-        found = yield _Read(f"spark/offsets/{batch:09d}")
+        found = yield Read(f"spark/offsets/{batch:09d}")
         return int(found.split()[1]) if isinstance(found, bytes) else 0
 
     def append_life(self, first: int, *, ends: bool) -> _Life:
         """One batch write; whoever ends the log may write rows with it, or none."""
-        yield _Wait(self.draw("job", 0, 2_000_000))
+        yield Wait(self.draw("job", 0, 2_000_000))
         rows = list(range(first, first + self.draw("rows", 0 if ends else 1, 3)))
         self.given += rows
         if (yield from self.record(self.commit_of("batch", rows, ends=ends), None)):
@@ -396,35 +385,33 @@ class _Simulation:
     def trimming_life(self) -> _Life:
         """Let go of what all readers have taken, as shell/storage/ingest_trimming.py does."""
         while not self.is_calm:
-            yield _Wait(self.draw("trim", 10_000, 400_000))
+            yield Wait(self.draw("trim", 10_000, 400_000))
             beginning = yield from self.beginning()
-            listed = yield _List("commits")
-            assert isinstance(listed, list)
+            listed = yield from self.listed("commits")
             newest = max((_number(name) for name in listed), default=r.NO_COMMIT)
             account, before = Account(0, None, beginning), beginning.first_commit
             while account.beginning.first_commit < min(self._taken(), newest + 1 - KEPT_COMMITS):
-                found = yield _Read(_commit_name(account.beginning.first_commit))
-                commit = _decoded(found)
+                commit = yield from self.commit_at(account.beginning.first_commit)
                 if commit is None:
                     break  # Another one has deleted it.
                 account.beginning = account.next_after(commit, {})
             first = account.beginning.first_commit
             if first > before:
                 self.events["trimmed"] += 1
-                yield _Put(f"begin/{first:020d}.json", encode_beginning(account.beginning))
+                yield Put(f"begin/{first:020d}.json", encode_beginning(account.beginning))
                 for name in [n for n in listed if _number(n) < first]:
-                    yield _Delete(name)
+                    yield Delete(name)
+                yield from self.packs.delete_before(first)
 
     def _taken(self) -> int:
         """What all readers have behind them; a removed commit keeps them where they are."""
         return min(reading.first + len(reading.commits) for reading in self.readings)
 
     def beginning(self) -> _Part[Beginning]:
-        marks = yield _List("begin")
-        assert isinstance(marks, list)
+        marks = yield from self.listed("begin")
         if not marks:
             return nothing_removed([1])
-        found = yield _Read(marks[-1])
+        found = yield Read(marks[-1])
         assert isinstance(found, bytes)
         value = decode_sealed(found)
         assert not isinstance(value, CorruptRecord), value
@@ -443,7 +430,7 @@ class _Simulation:
     # -- readers --------------------------------------------------------------------------------
 
     def reader_life(self, reading: _Reading) -> _Life:
-        yield _Wait(self.draw("reader", 0, 1_000_000))
+        yield Wait(self.draw("reader", 0, 1_000_000))
         if self.is_calm:
             reading.first = (yield from self.beginning()).first_commit
             reading.following = Following(reading.first)
@@ -455,7 +442,7 @@ class _Simulation:
                 reading.refusal = refused.refusal
                 return
             if taken is None:
-                yield _Wait(self.draw("look", 100, 20_000))
+                yield Wait(self.draw("look", 100, 20_000))
             else:
                 assert isinstance(taken, r.TakeCommit)
                 reading.commits.append(taken.commit)
@@ -502,6 +489,8 @@ class _Simulation:
         if self.draw("trims", 0, 3) == 0:
             for _ in range(2):
                 self.trimmers.append(self.start("trimmer", self.trimming_life()))
+        for _ in range(2 * self.packs.is_packed):
+            self.start("packer", self.packs.life())
         for _ in range(self.draw("strikes", 0, 6)):
             self.scheduler.after(self.draw("when", 0, _FAULTS_END_US), self._strike)
         self.scheduler.after(_FAULTS_END_US, self._calm)

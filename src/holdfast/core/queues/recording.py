@@ -150,9 +150,11 @@ class BeginningFound(Stimulus):
 
     Attributes:
         first: The first commit that is kept; see beginning.py.
+        is_packed: Whether a pack holds the commit that was asked for; see packing.py.
     """
 
     first: int
+    is_packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +188,17 @@ class PutCommit(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawCommit(Effect):
+    """Delete what was put under a name that had been given before; answered by `CommitTaken`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class FindBeginning(Effect):
-    """Answered by `BeginningFound`."""
+    """Where the log begins, and whether a commit is packed; answered by `BeginningFound`."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +244,7 @@ class Recording:
         self._number = number
         self._before = NO_COMMIT if number is None else number - 1
         self._put = NO_COMMIT  # the number that is put, or that was found taken
+        self._is_withdrawn = False  # what was put there
 
     def step(self, stimulus: Stimulus) -> list[Effect]:
         """Take one stimulus; what to do next."""
@@ -245,9 +257,9 @@ class Recording:
             case CommitRead(number, commit):
                 return self._on_taken(commit) if number == self._put else self._on_before(commit)
             case CommitPut():
-                return [FindBeginning()]
-            case BeginningFound(first):
-                return self._on_beginning(first)
+                return [FindBeginning(self._put)]
+            case BeginningFound(first, is_packed):
+                return self._on_beginning(first, is_packed=is_packed)
             case CommitTaken(number):
                 return [ReadCommit(number)]
         raise AssertionError(stimulus)
@@ -266,17 +278,23 @@ class Recording:
         return self._put_next()
 
     def _put_next(self) -> list[Effect]:
-        self._put = self._before + 1
+        self._put, self._is_withdrawn = self._before + 1, False
         return [PutCommit(self._put, self._commit)]
 
-    def _on_beginning(self, first: int) -> list[Effect]:
+    def _on_beginning(self, first: int, *, is_packed: bool) -> list[Effect]:
         """Ours is there. Whether it counts, is looked at afterwards.
 
         1. A query's own checkpoints are removed, or it stands still for long. 2. The commit of its
         number is removed, as it is not kept any more. 3. Ours takes the name, and nobody reads it.
-        The mark was there before what it lets go was deleted.
+        The mark was there before what it lets go was deleted. A pack was there before, too: then
+        the commit in it counts, and ours must not stay beside it.
         """
-        return [_removed(self._put, first)] if self._put < first else self._counted()
+        if self._put < first:
+            return [_removed(self._put, first)]
+        if is_packed and not self._is_withdrawn:
+            self._is_withdrawn = True
+            return [WithdrawCommit(self._put)]
+        return self._counted()
 
     def _counted(self) -> list[Effect]:
         return [Counted(self._put, is_ours=True)]
@@ -286,7 +304,7 @@ class Recording:
         if found is None:
             return [_missing(self._put)]
         if found == self._commit:
-            return [FindBeginning()]
+            return [FindBeginning(self._put)]
         if self._is_foreign(found):
             return [self._foreign(self._put, found)]
         if self._number is not None:

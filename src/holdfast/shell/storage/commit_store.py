@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.queues.packing import PACKS
 from holdfast.core.queues.recording import (
     NO_COMMIT,
     BeginningFound,
@@ -24,28 +25,43 @@ from holdfast.core.queues.recording import (
     Refusal,
     Refuse,
     TakeCommit,
+    WithdrawCommit,
 )
 from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.beginnings import beginning_of
+from holdfast.shell.storage.commit_packs import CommitPacks
 from holdfast.shell.storage.errors import FileDamaged, LogEnded, StorageError
-from holdfast.shell.storage.places import read_if_any, store_at
+from holdfast.shell.storage.places import is_remote, read_if_any, store_at
 from holdfast.shell.stores.base import NameTaken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.queues.beginning import Beginning
+    from holdfast.core.queues.recording import IngestFile
+    from holdfast.shell.storage.log_follower import LoggedBatch
 
 COMMITS: Final = "commits"
 
 
 class CommitStore:
-    """The commits below one root."""
+    """The commits below one root.
+
+    Attributes:
+        packs: Where the older ones are.
+    """
 
     def __init__(self, root: str) -> None:
         """Open the place. Raises `StoreUnavailable`."""
         self._root = root
         self._store = store_at(root)
+        self.packs = CommitPacks(self._store, root)
+        self._looks_always = not is_remote(root)
+        self._last: tuple[int, Commit] | None = None  # of those read in packs
 
     def record(self, recording: Recording) -> Counted:
         """Write a commit, or find it there.
@@ -80,7 +96,7 @@ class CommitStore:
         return max(self.numbers(), default=NO_COMMIT)
 
     def numbers(self) -> list[int]:
-        """Those of all commits, in order; not all of them need count any more."""
+        """Those of all commits outside of packs, in order; not all need count any more."""
         stems = [PurePosixPath(n).stem for n in self._store.names(COMMITS) if n.endswith(".json")]
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
@@ -96,8 +112,18 @@ class CommitStore:
         """What one says; None: it is not there. Raises `FileDamaged`."""
         return self._read(number)
 
+    def packed(
+        self, number: int, file: IngestFile, schema: pa.Schema
+    ) -> Iterator[LoggedBatch] | None:
+        """The records of a commit's file; None: no pack that is known holds it."""
+        commit = self._packed(number)
+        names = [] if commit is None else [each.name for each in commit.files]
+        if file.name not in names:
+            return None  # Or it is of a writer that came too late.
+        return self.packs.records(number, names.index(file.name), schema)
+
     def delete(self, number: int) -> None:
-        """Let go of a commit that is not kept any more; twice does no harm."""
+        """Let go of a commit that is not kept any more, or packed; twice does no harm."""
         self._store.delete(_name(number))
 
     def has(self, number: int) -> bool:
@@ -124,15 +150,25 @@ class CommitStore:
                 return CommitRead(number, self._read(number))
             case PutCommit(number, commit):
                 return self._put(number, encode_commit(commit))
-            case FindBeginning():
-                beginning = self.beginning()
-                return BeginningFound(0 if beginning is None else beginning.first_commit)
+            case FindBeginning(number):
+                return self._beginning_found(number)
+            case WithdrawCommit(number):
+                self.delete(number)
+                return CommitTaken(number)
             case ListCommits():
-                return CommitsListed(self.newest())
+                listed = CommitsListed(self.newest())
+                self.packs.look()  # After that: what a pack holds is deleted behind it.
+                return listed
             case Refuse(refusal, text):
                 error = LogEnded if refusal is Refusal.ENDED else StorageError
                 raise error(f"{self._root}: {text}")
         raise AssertionError(effect)
+
+    def _beginning_found(self, number: int) -> BeginningFound:
+        beginning = self.beginning()
+        self.packs.look()
+        first = 0 if beginning is None else beginning.first_commit
+        return BeginningFound(first, self.packs.holds(number))
 
     def _put(self, number: int, content: bytes) -> Stimulus:
         try:
@@ -142,14 +178,34 @@ class CommitStore:
         return CommitPut(number)
 
     def _read(self, number: int) -> Commit | None:
-        found = read_if_any(self._store, _name(number))
-        if found is None:
-            return None
-        commit = decode_commit(found)
-        if isinstance(commit, CorruptRecord):
-            raise FileDamaged(f"{self._root}/{_name(number)}", commit.reason)
-        return commit
+        """Where it lies; see core/queues/packing.py for the order of looking."""
+        packed = self._packed(number)
+        if packed is not None:
+            return packed
+        name = _name(number)
+        found = read_if_any(self._store, name)
+        self.packs.look(seldom=found is None or not self._looks_always)
+        packed = self._packed(number)
+        if packed is not None or found is None:
+            return packed
+        return _decoded(found, f"{self._root}/{name}")
+
+    def _packed(self, number: int) -> Commit | None:
+        """A commit of the packs that are known; the last one is remembered."""
+        if self._last is None or self._last[0] != number:
+            content = self.packs.content(number)
+            if content is None:
+                return None
+            self._last = number, _decoded(content, f"{self._root}/{PACKS}")
+        return self._last[1]
 
 
 def _name(number: int) -> str:
     return f"{COMMITS}/{number:020d}.json"
+
+
+def _decoded(content: bytes, place: str) -> Commit:
+    commit = decode_commit(content)
+    if isinstance(commit, CorruptRecord):
+        raise FileDamaged(place, commit.reason)
+    return commit

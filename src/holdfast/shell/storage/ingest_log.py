@@ -572,8 +572,13 @@ class IngestLogReader:
         if file.user is not None:
             self._records = _counted(file.name, file.count, self._user_records(file))
             return
-        place, ahead = file_place(self._root, file.name), self._ahead.pop(file.name, None)
-        self._records = _counted(place, file.count, _records(place) if ahead is None else ahead)
+        place = file_place(self._root, file.name)
+        ahead: Iterable[LoggedBatch] | None = self._ahead.pop(file.name, None)
+        assert self._commits is not None
+        where = self._commits, self._following.next_number - 1
+        if ahead is None:
+            ahead = _own_records(self._root, *where, file, self._know_meta())
+        self._records = _counted(place, file.count, ahead)
 
     def _user_records(self, file: IngestFile) -> Iterator[LoggedBatch]:
         """The rows of a user's file; a thread decodes those of a large one, and of the next one."""
@@ -654,13 +659,46 @@ def late_rows_of(root: str, partitions: int) -> int:
     return late_rows
 
 
-def rows_of_file(root: str, file: IngestFile) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a log, time column last; of users' files other columns are null."""
+def records_of(
+    root: str, commits: CommitStore, number: int, file: IngestFile
+) -> Iterable[LoggedBatch]:
+    """The records of one file of a commit, time column last; other columns of users' are null.
+
+    Raises as `IngestLogReader.poll`.
+    """
+    meta = read_meta(root)
     if file.user is not None:
-        found: Iterable[LoggedBatch] = user_records(read_meta(root), file, ())
-    else:
-        found = _records(file_place(root, file.name))
-    return (logged.batch for logged in found)
+        return user_records(meta, file, ())
+    return _own_records(root, commits, number, file, meta)
+
+
+def _own_records(
+    root: str, commits: CommitStore, number: int, file: IngestFile, meta: IngestMeta
+) -> Iterator[LoggedBatch]:
+    """The records of a commit's file, in a pack or where it was written.
+
+    If it goes into a pack meanwhile, the rest comes from there.
+    """
+    rows, schema = 0, with_time(meta.schema)
+    packed = commits.packed(number, file, schema)
+    if packed is None:
+        try:
+            for record in _records(file_place(root, file.name)):
+                rows += record.count
+                yield record
+        except (StorageError, OSError):
+            commits.packs.look()
+            if not commits.packs.holds(number):
+                raise
+        if rows == file.count:
+            return
+        commits.packs.look()
+        packed = commits.packed(number, file, schema)
+    passed = 0
+    for record in packed or ():
+        passed += record.count
+        if passed > rows:
+            yield record
 
 
 def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator[LoggedBatch]:

@@ -7,7 +7,6 @@ harm: what it deletes lies before a beginning that somebody has put, which never
 from __future__ import annotations
 
 import os
-import shutil
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
@@ -23,12 +22,8 @@ from holdfast.core.wire.beginnings import encode_beginning
 from holdfast.shell.storage.beginnings import delete_marks_before, put_mark
 from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.errors import StorageError, UnknownStream
-from holdfast.shell.storage.ingest_log import (
-    IDLE,
-    file_place,
-    read_meta,
-    rows_of_file,
-)
+from holdfast.shell.storage.ingest_log import IDLE, file_place, read_meta, records_of
+from holdfast.shell.storage.ingest_packing import Packer, delete_file
 from holdfast.shell.storage.places import is_remote, local_path, store_at
 
 if TYPE_CHECKING:
@@ -127,8 +122,10 @@ class IngestTrimmer:
     def _look(self) -> None:
         """Take note of new commits."""
         while (commit := self._commits.next_commit(self._following)) is not None:
-            size = sum(self._size_of(file) for file in commit.files)
-            self._pieces.append(Piece(self._following.next_number - 1, size, commit.at_us))
+            number = self._following.next_number - 1
+            packed = self._commits.packs.size_of_rows(number)
+            size = sum(map(self._size_of, commit.files)) if packed is None else packed
+            self._pieces.append(Piece(number, size, commit.at_us))
 
     def _size_of(self, file: IngestFile) -> int:
         if file.user is not None:
@@ -150,13 +147,13 @@ class IngestTrimmer:
         if commit is None:
             return None
         floor_us, files = account.maybe_late(commit)
-        late = {file.name: self._late_rows(file, floor_us) for file in files}
+        late = {file.name: self._late_rows(number, file, floor_us) for file in files}
         return account.next_after(commit, late)
 
-    def _late_rows(self, file: IngestFile, floor_us: int) -> int:
+    def _late_rows(self, number: int, file: IngestFile, floor_us: int) -> int:
         late = 0
-        for batch in rows_of_file(self._root, file):
-            times = batch.column(batch.num_columns - 1).to_numpy()
+        for logged in records_of(self._root, self._commits, number, file):
+            times = logged.batch.column(logged.batch.num_columns - 1).to_numpy()
             late += int(np.count_nonzero(times < floor_us))
         return late
 
@@ -182,6 +179,9 @@ class IngestTrimmer:
             stem = name.rpartition("/")[2].removesuffix(".json")
             if stem.isdigit() and int(stem) < first - 1:
                 self._store.delete(name)
+        for pack in self._commits.packs.names():
+            if pack.end <= first:
+                self._store.delete(str(pack))
         delete_marks_before(self._store, first)
 
     def _read(self, number: int) -> Commit | None:
@@ -193,15 +193,17 @@ class IngestTrimmer:
 
     def _delete_files(self, files: Iterable[IngestFile]) -> None:
         for file in files:
-            if file.user is not None:
-                continue  # It is the user's.
-            if is_remote(self._root):
-                store = store_at(file_place(self._root, file.name))
-                for name in store.names():
-                    store.delete(name)
-                store.close()
-            else:
-                shutil.rmtree(local_path(file_place(self._root, file.name)), ignore_errors=True)
+            delete_file(self._root, file)
+
+    def pack(self, now_us: int) -> int:
+        """Make what is many small files one, after `trim`; how many packs that made.
+
+        Raises:
+            StorageError: As `trim`.
+        """
+        return Packer(self._root, self._store, self._commits, self._require_lead).pack(
+            self._pieces, now_us
+        )
 
     def close(self) -> None:
         """Let go of the stores."""

@@ -200,7 +200,7 @@ def _never_leave_a_turn(original: Any) -> Any:
             self._turn.over()
         elif self._turn.is_waiting and not self._has_asked:
             self._has_asked = True
-            return [AskForTurn()]
+            return [AskForTurn(self._turn.asking)]
         return []
 
     return mind_turn

@@ -32,7 +32,7 @@ WORDS: Final[dict[type[Effect], Callable[[NodeId, Incarnation, Any], Coordinator
     events.ReportPromoted: lambda node, own, _: c.NodePromoted(node, own),
     events.ReportFirstOutput: lambda node, own, _: c.FirstOutput(node, own),
     events.ReportFinished: lambda node, own, _: c.NodeFinished(node, own),
-    events.AskForTurn: lambda node, own, _: c.TurnWanted(node, own),
+    events.AskForTurn: lambda node, own, e: c.TurnWanted(node, own, e.asking),
     events.LeaveTurn: lambda node, own, _: c.TurnLeft(node, own),
     events.AskToWrite: lambda node, own, _: c.WriteWanted(node, own),
     events.LeaveWriters: lambda node, own, _: c.WriteEnded(node, own),

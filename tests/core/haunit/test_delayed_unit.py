@@ -223,7 +223,7 @@ def test_a_turn_that_comes_due_is_asked_for_though_nothing_comes() -> None:
     give(machine, B, 2, [22], 25, 60)
     effects = wait_until(machine, 60 + PATIENCE * BOUND_MS)
     assert [e for e in effects if isinstance(e, events.AskForTurn)]
-    effects = machine.step(events.TurnGranted(), 60 + PATIENCE * BOUND_MS + 1)
+    effects = machine.step(events.TurnGranted(1), 60 + PATIENCE * BOUND_MS + 1)
     effects += proceed(machine, 60 + PATIENCE * BOUND_MS + 1)
     assert ("undo", 4) in said(effects), "a part of what is missing has come, long ago"
 

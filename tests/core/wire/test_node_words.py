@@ -69,7 +69,7 @@ FROM_NODE: list[words.FromNode] = [
     ),
     c.RestartPointReceived(COUNTS, I7, replace(POINT, older=(POINT,))),
     c.WriteWanted(COUNTS, I7),
-    c.TurnWanted(COUNTS, I7),
+    c.TurnWanted(COUNTS, I7, 3),
     c.TurnLeft(COUNTS, I7),
     c.WriteEnded(COUNTS, I7),
     c.NodePromoted(COUNTS, I7),
@@ -108,7 +108,7 @@ TO_NODE: list[words.ToNode] = [
     told.RowsWanted(3),
     RestartPointStored(4),
     WriteAdmitted(),
-    TurnGranted(),
+    TurnGranted(3),
 ]
 ALL: list[words.Word] = [*FROM_NODE, *TO_NODE]
 JSON = st.recursive(

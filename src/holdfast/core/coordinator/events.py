@@ -157,10 +157,17 @@ class RestartPointReceived(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class TurnWanted(Stimulus):
-    """A node has to correct, and wants to know when its other replicas go on meanwhile."""
+    """A node has to correct, and wants to know when its other replicas go on meanwhile.
+
+    Attributes:
+        node: The node.
+        incarnation: Its.
+        asking: Counts the corrections for which it has asked.
+    """
 
     node: NodeId
     incarnation: Incarnation
+    asking: int
 
 
 @dataclass(frozen=True, slots=True)

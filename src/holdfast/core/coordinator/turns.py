@@ -34,10 +34,11 @@ SILENT_MS: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class GrantTurn(Effect):
-    """Tell a node that it may correct."""
+    """Tell a node that it may correct, this once."""
 
     node: NodeId
     incarnation: Incarnation
+    asking: int
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class _Asking:
     """A replica that wants a turn, or has one."""
 
     incarnation: Incarnation
+    asking: int
     heard_ms: int
     is_held: bool = False
 
@@ -73,19 +75,23 @@ class Turns:
         if primary(word.node, word.incarnation, now_ms) is None:
             return []
         if isinstance(word, TurnWanted):
-            return self.wanted(word.node, word.incarnation, now_ms)
+            return self.wanted(word, now_ms)
         return self.left(word.node, word.incarnation)
 
-    def wanted(self, node: NodeId, incarnation: Incarnation, now_ms: int) -> list[Effect]:
-        """A replica wants a turn, or wants to keep it; said again, it is answered again."""
+    def wanted(self, word: TurnWanted, now_ms: int) -> list[Effect]:
+        """A replica wants a turn, or wants to keep it; said again, it is answered again.
+
+        The word that it has left the one before may be lost.
+        """
+        node, said = word.node, (word.incarnation, word.asking)
         if node not in self._replicas:
             return []
         asking = self._asking.get(node)
-        if asking is None or asking.incarnation != incarnation:
+        if asking is None or (asking.incarnation, asking.asking) != said:
             self._asking.pop(node, None)
-            asking = self._asking[node] = _Asking(incarnation, now_ms)
+            asking = self._asking[node] = _Asking(*said, now_ms)
         asking.heard_ms = now_ms
-        return [GrantTurn(node, incarnation)] if asking.is_held else self._give(node)
+        return [GrantTurn(node, *said)] if asking.is_held else self._give(node)
 
     def left(self, node: NodeId, incarnation: Incarnation) -> list[Effect]:
         """It has corrected, or wants no turn any more."""
@@ -109,7 +115,7 @@ class Turns:
             asking = self._asking[node]
             if not asking.is_held and self._may_correct(node, replicas):
                 asking.is_held = True
-                effects.append(GrantTurn(node, asking.incarnation))
+                effects.append(GrantTurn(node, asking.incarnation, asking.asking))
         return effects
 
     def _may_correct(self, node: NodeId, replicas: tuple[NodeId, ...]) -> bool:

@@ -354,13 +354,13 @@ class DelayedUnit(HAUnit):
                 return [LeaveTurn()]
         elif self._turn.is_waiting and not self._has_asked:
             self._has_asked = True
-            return [AskForTurn()]
+            return [AskForTurn(self._turn.asking)]
         return []
 
-    def turn_granted(self, now_ms: int) -> list[Effect]:
+    def turn_granted(self, asking: int, now_ms: int) -> list[Effect]:
         """It may correct now; what it wanted to correct may be done by now."""
         effects: list[Effect] = []
-        if not self._turn.granted():
+        if not self._turn.granted(asking):
             effects.append(LeaveTurn())
         self.delay_over(now_ms)
         return effects + self._mind_turn()
@@ -368,7 +368,7 @@ class DelayedUnit(HAUnit):
     def ask_again(self) -> list[Effect]:
         """Words can be lost, and who is not heard of has no turn any more."""
         if self._has_asked:
-            return [AskForTurn()]
+            return [AskForTurn(self._turn.asking)]
         return []
 
     # -- waiting ----------------------------------------------------------------------------

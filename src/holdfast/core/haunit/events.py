@@ -366,7 +366,9 @@ class CheckpointRefused(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class TurnGranted(Stimulus):
-    """The answer to `AskForTurn`: the node may correct now; its other replicas go on."""
+    """The answer to an `AskForTurn`: the node may correct now; its other replicas go on."""
+
+    asking: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,7 +636,13 @@ class LeaveWriters(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AskForTurn(Effect):
-    """Ask the coordinator to be one of the replicas that correct; answered by `TurnGranted`."""
+    """Ask the coordinator to be one of the replicas that correct; answered by `TurnGranted`.
+
+    Attributes:
+        asking: Counts the corrections for which the node has asked.
+    """
+
+    asking: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,9 +229,9 @@ class HAUnit:
         del stream, note
         return False
 
-    def turn_granted(self, now_ms: int) -> list[Effect]:
+    def turn_granted(self, asking: int, now_ms: int) -> list[Effect]:
         """It may correct now; whoever waits for all input has nothing to correct."""
-        del now_ms
+        del asking, now_ms
         return []
 
     def ask_again(self) -> list[Effect]:

@@ -316,7 +316,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int], list[Effect]]] = {
     e.SourceStirred: lambda node, got, now_ms: node._unit.inputs.source_stirred(got, now_ms),
     e.SinkSynced: Node._on_sink_synced,
     e.SpillRead: lambda node, got, _: node._unit.outputs.spill_read(got),
-    e.TurnGranted: lambda node, _, now_ms: node._unit.turn_granted(now_ms),
+    e.TurnGranted: lambda node, got, now_ms: node._unit.turn_granted(got.asking, now_ms),
     TimerFired: Node._on_timer_fired,
     e.Proceed: Node._on_proceed,
 }

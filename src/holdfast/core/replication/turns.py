@@ -31,6 +31,8 @@ class Turn:
         self.is_needed = is_needed
         """Whether the node may have to wait for one."""
         self.state = TurnState.IDLE
+        self.asking = 0
+        """How often it has begun to want one: what is said of an earlier time does not count."""
 
     def is_mine(self) -> bool:
         """Whether the node may correct now; it wants to."""
@@ -38,6 +40,7 @@ class Turn:
             return True
         if self.state is TurnState.IDLE:
             self.state = TurnState.WANTED
+            self.asking += 1
         return self.state is TurnState.HELD
 
     @property
@@ -50,11 +53,19 @@ class Turn:
         """Whether it may correct now."""
         return self.state is TurnState.HELD
 
-    def granted(self) -> bool:
-        """It has a turn; False: it wants none any more, and has to say so."""
+    def granted(self, asking: int) -> bool:
+        """It has a turn; False: it wants none any more, and has to say so.
+
+        1. A node asks again, corrects, and says that it has. 2. Another one has a turn. 3. The node
+        wants to correct again. 4. The answer to its question of before comes: both would correct.
+
+        Args:
+            asking: The time for which the turn is; nothing, if that is over and it wants another.
+        """
         if self.state is TurnState.IDLE:
             return False
-        self.state = TurnState.HELD
+        if asking == self.asking:
+            self.state = TurnState.HELD
         return True
 
     def over(self) -> bool:

@@ -253,5 +253,5 @@ _WORD_OF: Final[dict[type[Effect], Callable[[Any], ToNode]]] = {
     c.TellLineMoved: lambda effect: told.LineTold(effect.sequence),
     c.TellRound: lambda effect: told.RoundTold(effect.begun, effect.over),
     AdmitWrite: lambda _: WriteAdmitted(),
-    GrantTurn: lambda _: TurnGranted(),
+    GrantTurn: lambda effect: TurnGranted(effect.asking),
 }

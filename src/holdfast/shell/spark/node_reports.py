@@ -238,9 +238,9 @@ class NodeReports:
         """A restart point is to be stored."""
         self._traffic.point_bytes += self.tell(c.RestartPointReceived, effect.point)
 
-    def ask_for_turn(self, _: events.AskForTurn) -> None:
+    def ask_for_turn(self, effect: events.AskForTurn) -> None:
         """To correct; asked again until it is given."""
-        self.tell(c.TurnWanted)
+        self.tell(c.TurnWanted, effect.asking)
 
     def leave_turn(self, _: events.LeaveTurn) -> None:
         """The correction is over."""

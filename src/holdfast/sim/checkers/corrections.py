@@ -68,15 +68,12 @@ class Corrections(Checker):
         self._newest_us: dict[tuple[StreamId, str], int] = {}  # of a run's tuples
         self._open: dict[tuple[StreamId, Incarnation], tuple[Run, int]] = {}  # sent, not undone
         self._is_undisturbed = False
-        self._bounds_ms = 0  # of all units: no path has more
         self._was_full: dict[NodeId, None] = {}  # its readers had no room for its output
 
     def begin(self, world: World) -> None:
         """Find the feeds."""
         self._world = world
         self._is_undisturbed = all(f.kind in SILENCES for f in world.faults.values())
-        delays = {plan.unit: plan.delays for plan in world.plans.values()}
-        self._bounds_ms = sum(delay.bound_ms for delay in delays.values() if delay is not None)
         self._sources = {
             str(read.stream)
             for plan in world.plans.values()
@@ -151,7 +148,7 @@ class Corrections(Checker):
             self._world.count(name)
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
-        """I-AVAIL; who reads a node that is full may be waiting, too, for the rest of the path."""
+        """I-AVAIL, as the node counts; of one whose receivers took no more see waiting.py."""
         del stimulus, effects
         if process.plan.delays is None or not self._is_undisturbed:
             return
@@ -160,8 +157,9 @@ class Corrections(Checker):
             return
         if not machine.has_room:
             self._was_full[process.node] = None
-        is_full = process.node in self._was_full
-        bound_ms = self._bounds_ms if is_full else machine.plan.delays.bound_ms
+        if process.node in self._was_full:
+            return
+        bound_ms = machine.plan.delays.bound_ms
         waited_ms = machine.consistency.delay_max_ms if machine.consistency is not None else 0
         if waited_ms > bound_ms + _SLACK_MS:
             raise Violation(

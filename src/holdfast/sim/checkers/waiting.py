@@ -4,7 +4,7 @@ Where nothing but input is missing:
 
 I-AVAIL  no tuple that has come, and no result that a boundary would put out, waits for other
          streams for longer than the bound.
-         The time in which the node corrects does not count, before it or after it.
+         The time in which the node corrects, or its receivers take no more, does not count.
 I-MIN    a node goes on without streams only when something has waited as long, or when what a
          producer sends is tentative.
 
@@ -81,21 +81,16 @@ class _Known:
     looked_us: int = 0  # since when something waited at the longest, as of the last look
     reached_us: int = BEGINNING_US
     state: Consistency = Consistency.STABLE
-    changed_us: int = 0  # when it came into that
-    corrected_us: int = 0  # for how long it has corrected before
+    is_held: bool = False  # it corrects, or its receivers take no more
+    held_us: int = 0  # for how long it has been
+    stepped_us: int = 0
 
-    def change(self, state: Consistency, now_us: int) -> None:
-        """It is in this state now."""
-        if state is self.state:
-            return
-        if self.state is Consistency.STABILIZATION:
-            self.corrected_us += now_us - self.changed_us
-        self.state, self.changed_us = state, now_us
-
-    def counted_us(self, now_us: int) -> int:
-        """The time that counts: all but that in which it has corrected."""
-        is_correcting = self.state is Consistency.STABILIZATION
-        return (self.changed_us if is_correcting else now_us) - self.corrected_us
+    def counted_us(self, now_us: int, *, is_held: bool) -> int:
+        """The time that counts: all but that in which it was held, before this step."""
+        if self.is_held:
+            self.held_us += now_us - self.stepped_us
+        self.is_held, self.stepped_us = is_held, now_us
+        return now_us - self.held_us
 
     def look(self, waiting: list[Waits], now_us: int) -> int:
         """For how long something has waited that still does, as far as was seen."""
@@ -141,8 +136,9 @@ class Waiting(Checker):
         if not machine.has_room:
             self._was_full[process.node] = None
         was_stable = known.state is Consistency.STABLE
-        known.change(consistency.state, now_us)
-        now_us = known.counted_us(now_us)
+        known.state = consistency.state
+        is_held = known.state is Consistency.STABILIZATION or not machine.has_room
+        now_us = known.counted_us(now_us, is_held=is_held)
         if was_stable and known.state is Consistency.UP_FAILURE and consistency.failures == 1:
             self._went_on(process.node, machine, now_us - known.looked_us, delays.bound_ms)
         known.reached_us = max(known.reached_us, machine.statistics().boundary_us)

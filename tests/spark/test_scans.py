@@ -16,6 +16,7 @@ from holdfast.api.windows import tumbling
 from holdfast.driver.frame_recorders import as_read, recorder_of_frame
 from holdfast.driver.query import Query
 from holdfast.driver.schemas import schema_from
+from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.ingest_log import IngestMeta, prepare
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.user_files import UserFileDamaged, list_files
@@ -258,6 +259,30 @@ def test_orc_csv_and_json_are_read_by_nodes_as_by_spark(
         verified = query.verify("followed", source="original")
         assert verified.is_identical
         assert verified.inputs[-1].given == verified.inputs[-1].recorded > 0
+
+
+@pytest.mark.parametrize("needs_order", [False, True])
+def test_many_rows_come_as_spark_gives_them_unless_a_step_needs_their_order(
+    spark: SparkSession, tmp_path: Path, needs_order: bool
+) -> None:
+    numbers = spark.range(0, 1_000_000, 1, 3)
+    flow = Dataflow("many")
+    given = numbers.selectExpr("timestamp_seconds(-id) AS at", "id")
+    rows = flow.source(given, name="rows", time="at")
+    if needs_order:
+        rows.sort(slack=1)
+    recorder = recorder_of_frame(flow.steps[0], flow, str(tmp_path), is_allowed=True)
+    recorder.start(spark)
+    recorder.wait()
+    assert recorder.error is None
+    store = CommitStore(ingest_path(str(tmp_path), "rows"))
+    commit = store.commit(0)
+    assert commit is not None
+    assert commit.ends
+    assert sum(file.count for file in commit.files) == 1_000_000
+    assert [file.disorder_us == 0 for file in commit.files] == (
+        [True] if needs_order else [False] * 3
+    )
 
 
 def test_a_location_goes_on_the_way_it_was_begun(

@@ -16,7 +16,7 @@ from holdfast.api.streams import Stream
 from holdfast.core.model.column_names import quoted
 from holdfast.driver.catalyst.trees import frame_of
 from holdfast.driver.scan_filters import conditions_of
-from holdfast.driver.scans import SETTING, NotPlain, plain_scan
+from holdfast.driver.scans import SETTING, NotPlain, needs_order, plain_scan
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.spark.ingest import FrameSource, Ingest
@@ -118,10 +118,10 @@ def recorder_of_frame(step: Step, flow: Graph, location: str, *, is_allowed: boo
             return FileRecorder(step.name, source, location)
         except NotPlain as error:
             reason = str(error)
-    return Ingest(step.name, _frame_source(frame), location, reason)
+    return Ingest(step.name, _frame_source(frame, flow), location, reason)
 
 
-def _frame_source(frame: FromFrame) -> FrameSource:
+def _frame_source(frame: FromFrame, flow: Graph) -> FrameSource:
     return FrameSource(
         frame.df,
         frame.time,
@@ -131,6 +131,7 @@ def _frame_source(frame: FromFrame) -> FrameSource:
         frame.partitions,
         frame.speed is not None,
         frame.trigger,
+        needs_order=frame.speed is not None or bool(needs_order(flow)),
     )
 
 

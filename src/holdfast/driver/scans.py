@@ -134,7 +134,7 @@ def plain_scan(frame: FromFrame, flow: Graph, *, is_begun: bool) -> Scan:
         raise NotPlain("it is replayed at a set speed")
     if frame.trigger and "availableNow" not in frame.trigger:
         raise NotPlain("its trigger is a time")
-    if not df.isStreaming and (word := _by_order(flow)):
+    if not df.isStreaming and (word := needs_order(flow)):
         raise NotPlain(f"{word} takes the rows of a batch DataFrame in order of time")
     scan = _scan_of(df)
     if not is_begun:
@@ -142,8 +142,11 @@ def plain_scan(frame: FromFrame, flow: Graph, *, is_begun: bool) -> Scan:
     return scan
 
 
-def _by_order(flow: Graph) -> str:
-    """A step whose results depend on the order of rows with different times; empty: none does."""
+def needs_order(flow: Graph) -> str:
+    """A step whose results depend on the order of rows with different times; empty: none does.
+
+    It takes the rows of a batch DataFrame in order of time.
+    """
     for step in flow.steps:
         match step.operation:
             case steps.WindowAggregate(windows=CountWindow()) | steps.Sort() | steps.Sample():

@@ -25,6 +25,8 @@ _CANCEL_INTERVAL_S: Final = 0.1
 _WHOLE: Final = "0"
 """The number of the batch write that records a bounded DataFrame as a whole, its end included."""
 _IDLE_LOOK_S: Final = 0.1
+_ORDERED_BYTES: Final = 8 << 20
+"""A DataFrame that Spark takes for smaller than this is put into order of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class FrameSource:
         partitions: Into which a batch DataFrame is divided.
         is_paced: Whether nodes replay it at a set speed.
         trigger: As `DataStreamWriter.trigger` takes it; None: Spark's default.
+        needs_order: Whether the rows of a batch DataFrame must come in order of time.
     """
 
     df: DataFrame
@@ -50,6 +53,7 @@ class FrameSource:
     partitions: int
     is_paced: bool
     trigger: dict[str, Any] | None
+    needs_order: bool = True
 
 
 class Ingest:
@@ -71,6 +75,7 @@ class Ingest:
         self._delay_us = source.delay_us
         self._ahead_us = source.ahead_us
         self._partitions = source.partitions
+        self._needs_order = source.needs_order
         self.is_paced = source.is_paced
         self._location = location
         self._path = ingest_path(location, name)
@@ -207,12 +212,18 @@ class Ingest:
         return options | ({"watermark": "true"} if self._has_watermark else {})
 
     def _write_batch(self, spark: SparkSession) -> None:
-        """In order of time, so that nothing of a bounded DataFrame is late."""
+        """In order of time, if a step needs that or it costs little; nothing is late in any case.
+
+        Rows that are put into order pass from task to task, which takes longer than all the rest.
+        In order, windows close one after the other, and state stays small.
+        """
         try:
             spark.sparkContext.setJobGroup(self._job_group, f"Holdfast records {self.name}")
-            spread = self._df.repartition(self._partitions)
-            ordered = spread.sortWithinPartitions(quoted(self._time))
-            write_frame(ordered, self._path, batch=_WHOLE, end="true", **self._options())
+            rows = self._df
+            if self._needs_order or _estimated_bytes(rows) < _ORDERED_BYTES:
+                spread = rows.repartition(self._partitions)
+                rows = spread.sortWithinPartitions(quoted(self._time))
+            write_frame(rows, self._path, batch=_WHOLE, end="true", **self._options())
         except Exception as error:  # Spark's errors have many classes; all end the query.
             if not self._is_stopping:
                 self._error = f"source {self.name}: {reason_of(error)}"
@@ -232,6 +243,12 @@ class Ingest:
         jsc: Any = None if context is None else context._jsc
         if context is not None and jsc is not None and not jsc.sc().isStopped():
             context.cancelJobGroup(self._job_group)
+
+
+def _estimated_bytes(df: DataFrame) -> int:
+    """As Spark has it of the plan."""
+    plan: Any = df._jdf.queryExecution().optimizedPlan()
+    return int(str(plan.stats().sizeInBytes()))
 
 
 def _hadoop_url(place: str) -> str:

@@ -29,7 +29,7 @@ from holdfast.core.checkpoint.eventual import (
 )
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
 from holdfast.core.haunit.plan import NodeLimits
-from holdfast.core.model.footprints import footprints_in
+from holdfast.core.model.footprints import has_checks
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import Operator, Rows
 from holdfast.core.operators.footprinted import Footprinted
@@ -270,7 +270,8 @@ class Worked:
                 written += sum(map(append, records))
                 checks_s.append(time.perf_counter() - began_s)
                 worked_s.append(time.thread_time() - began_cpu_s)
-                pacer.wrote(sum(map(footprints_in, records)), checks_s[-1] * 1e6)
+                checked = sum(each.count for each in records if has_checks(each))
+                pacer.wrote(checked, checks_s[-1] * 1e6)
                 made_s += checks_s[-1]
             if is_due:
                 log.sync()  # A node has a thread beside it for that.
@@ -291,6 +292,7 @@ class Worked:
             "p99_on_core_ms": round(_p99(worked_s) * 1000, 3),
             "longest_on_core_ms": round(max(worked_s, default=0.0) * 1000, 3),
             "written_bytes": written,
+            "state_mb": round(operator.state_bytes() / (1 << 20), 1),
             "windows": self.keys,
             "footprints": operator.open_windows,
             "shortfall": objective.shortfall(footprints.size(self._place(taken))),

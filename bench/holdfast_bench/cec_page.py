@@ -62,7 +62,7 @@ _RESULTS_NOTE = """
 ## Results
 
 {rate:,} tuples/s on Spark tasks into a state of some {state_mb} MB. Every second tuple is of a
-window that stays open, the others of windows of a millisecond: each that closes has results.
+window that stays open, the others of windows of ten milliseconds: each that closes has results.
 Percentiles, from when the last tuple of a window was due until its result was read in the sink's
 log; medians of the runs, in turn. With a share of 0.02, and more to write than there is time for.
 
@@ -91,7 +91,8 @@ _SHARE_COLUMNS: Final = (
     *("extent_bytes", "extent_tuples", "predicted_ms", "recovery_ms"),
 )
 _OBJECTIVE_COLUMNS: Final = (
-    *("kind", "windows", "objective_ms", "recovery_ms", "predicted_ms", "is_met", "shortfall"),
+    *("kind", "windows", "state_mb", "objective_ms", "recovery_ms", "predicted_ms", "is_met"),
+    "shortfall",
 )
 _BESIDE_COLUMNS: Final = (
     *("protection", "detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "stored_bytes"),

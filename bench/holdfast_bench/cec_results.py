@@ -1,7 +1,7 @@
 """How soon results come, at a high rate and with a large state, with eventual checkpoints.
 
-Every second tuple is of a window that stays open, in which each of many groups has one already; the
-others are of windows of a millisecond, which close all the time, each with a result per key. So a
+Every second tuple is of a window that stays open, in which each of many groups has one already. The
+others are of windows of ten milliseconds. These close all the time, with a result per key. So a
 node has a large state, and results by which one sees whether anything has held it up.
 """
 
@@ -38,7 +38,7 @@ PROTECTIONS: Final[dict[str, Protection]] = {
 }
 _KEYS: Final = 16
 """Of windows that close."""
-_WINDOW: Final = "1 milliseconds"
+_WINDOW: Final = "10 milliseconds"
 _STANDING_US: Final = 4_000_000_000_000_000
 """In the window at this time groups stay: no boundary comes so far."""
 _FILL_BATCH: Final = 1 << 14

@@ -293,8 +293,10 @@ class Process:
         if self._scheduler.uniform("node/background", 0, 2) != 0:
             return False
         windows = self._scheduler.uniform("node/windows", 1, 4)
-        apart_ms = self._points_apart_ms()
-        self._step(events.CheckWindows(windows, _COSTS, marks_apart_ms=apart_ms))
+        check = events.CheckWindows(windows, _COSTS, marks_apart_ms=self._points_apart_ms())
+        self._step(check)
+        if not self.is_dead:
+            self._step(check)  # No pass is due between them.
         return True
 
     def _points_apart_ms(self) -> int:

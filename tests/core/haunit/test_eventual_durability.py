@@ -193,15 +193,19 @@ def test_points_are_as_far_apart_as_the_share_of_the_time_wants() -> None:
     assert running.point.processed_before == {A: 2}
 
 
-def test_what_has_opened_is_part_of_a_piece_but_half_of_it_is_for_the_oldest() -> None:
+def test_what_has_opened_is_a_piece_of_its_own_but_t_does_not_stand_still_for_it() -> None:
     running = Running()
     running.receive(0, *range(10))
     running.acknowledge()
     running.receive(10, *range(10, 16))  # Six more open.
-    running.step(events.CheckWindows(8, COSTS))
-    opened, written = running.kinds()[1:]
-    assert opened == [FootprintKind.G_OPEN] * 6
-    assert written == [FootprintKind.G_CHECK] * 4
+    running.step(events.CheckWindows(3, COSTS))
+    assert running.kinds()[1:] == [[FootprintKind.G_OPEN] * 6]
+    running.receive(16, 16)  # Another one, before the next piece.
+    running.step(events.CheckWindows(3, COSTS))
+    assert running.kinds()[2:] == [[FootprintKind.G_OPEN], [FootprintKind.G_CHECK] * 3]
+    running.receive(17, 0)  # None opens.
+    running.step(events.CheckWindows(3, COSTS))
+    assert running.kinds()[4:] == [[FootprintKind.G_CHECK] * 3]
 
 
 def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> None:

@@ -38,6 +38,8 @@ _AIM_LEAST_US: Final = 100.0
 _STEP: Final = 0.1
 _WINDOWS_FEW: Final = 4
 """Of the first piece, of which nobody knows what it costs."""
+_NEARLY: Final = 0.8
+"""A piece whose record is dear is to take such a part of a standstill at most."""
 _GROWTH: Final = 2
 """A piece has at most so many times the windows of the largest one of late."""
 _WINDOWS_MAX: Final = 1 << 14
@@ -386,7 +388,8 @@ class Pacer:
 
     A piece is as large as is known to be short enough: the first one is small, none has more than
     twice the windows of the largest one of late, whatever the costs of small ones foretell, and one
-    that was long is followed by one that is so much smaller.
+    that was long is followed by no larger one. Pieces of one size tell nothing of the two costs; so
+    now and then one has a quarter more.
     One in a hundred may take longer than `STANDSTILL_US`: each that does makes the next ones
     shorter by a tenth, and each other one lets them grow by a hundredth of that.
 
@@ -441,15 +444,24 @@ class Pacer:
         self._cost.learn(windows, took_us)
         self._largest = max(float(windows), self._largest * _MEMORY)
         record_us = self._cost.record_us
-        wanted = max(self._aim_us - record_us, record_us / 4) / self._cost.each_us
-        # Had the last piece been of dear footprints alone, so many would still be short enough.
-        bearable_us = 2 * record_us if record_us > STANDSTILL_US else float(STANDSTILL_US)
-        bearable = windows * bearable_us / max(took_us, 1.0)
-        most = min(_GROWTH * self._largest, bearable, _WINDOWS_MAX)
+        wanted = max(self._aim_us - record_us, self._least_us(record_us)) / self._cost.each_us
+        most = min(_GROWTH * self._largest, _WINDOWS_MAX)
+        if took_us > STANDSTILL_US >= record_us:
+            most = min(most, windows)
         self._size = max(min(wanted, most), 1.0)
-        if self._size <= _WINDOWS_FEW and not self._cost.tells:
+        if not self._cost.tells and self._size < most:
             # Is it the footprints that are dear, or the record? Pieces of another size tell.
-            self._size = max(1.0, windows / 2) if windows > 1 else 2.0
+            change = max(1, windows // 4)
+            self._size = windows - change if took_us > STANDSTILL_US else windows + change
+            self._size = max(1.0, self._size)
+
+    @staticmethod
+    def _least_us(record_us: float) -> float:
+        """What footprints are to have of a piece, however dear its record."""
+        least_us = record_us / 4
+        if record_us < STANDSTILL_US:
+            least_us = min(least_us, max(_NEARLY * STANDSTILL_US - record_us, record_us / 16))
+        return least_us
 
     @property
     def footprint_us(self) -> float:

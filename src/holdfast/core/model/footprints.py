@@ -123,11 +123,10 @@ class FootprintRecord:
         return TupleBatch(self.first_id, batch, mark.boundary_us)
 
 
-def footprints_in(record: TupleBatch) -> int:
-    """How many rows of a record say what a window holds. Cost: O(rows)."""
-    kinds = record.batch.column(KIND).to_numpy()
-    written = (kinds == FootprintKind.G_OPEN) | (kinds == FootprintKind.G_CHECK)
-    return int(np.count_nonzero(written))
+def has_checks(record: TupleBatch) -> bool:
+    """Whether a record is of windows that were written in the background."""
+    kind: int = record.batch.column(KIND)[0].as_py()
+    return kind == FootprintKind.G_CHECK
 
 
 def footprint_schema(body: pa.Schema) -> pa.Schema:

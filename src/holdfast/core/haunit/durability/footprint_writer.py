@@ -40,7 +40,6 @@ from holdfast.core.model.footprints import (
     FootprintKind,
     FootprintRecord,
     PassMark,
-    footprints_in,
     no_window,
 )
 from holdfast.core.model.ids import BEGINNING_US
@@ -103,6 +102,7 @@ class FootprintWriter:
         nothing = (0,) * streams
         self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # when it last said anything
         self._has_more_to_say = False
+        self._has_said_alone = False  # in the last piece of background work
         if extent is not None:
             self._adopt(extent, streams)
 
@@ -189,14 +189,17 @@ class FootprintWriter:
         return self._objective.is_due(self.size(place))
 
     def piece(self, windows_max: int, place: Place) -> tuple[list[TupleBatch], bool]:
-        """What has opened and closed, then footprints of the oldest windows; whether of any.
+        """What has opened and closed, or footprints of the oldest windows; whether of any.
 
-        What has opened is part of the piece, but half of it at least is for the oldest windows:
-        else T would stand still where many open all the time.
+        Each is a piece of its own, so that no tuple waits for both. Only where every pass has more
+        to say do they come together, every second time: else T would stand still there.
         """
         records = self.say(place)
-        left = windows_max - sum(map(footprints_in, records))
-        record = self.check(max(left, (windows_max + 1) // 2), place)
+        if records and not self._has_said_alone:
+            self._has_said_alone = True
+            return records, False
+        self._has_said_alone = False
+        record = self.check(windows_max, place)
         return (records, False) if record is None else ([*records, record], True)
 
     def check(self, windows_max: int, place: Place) -> TupleBatch | None:

@@ -1,5 +1,6 @@
 """An elastic restart waits for no checkpoint that is long in coming, or that nobody will write."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from without_spark import without_spark
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
+from holdfast.core.model.ids import NodeId
 from holdfast.driver.query import Query
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
@@ -170,3 +172,26 @@ def test_a_sink_outside_is_no_reason_to_lose_the_number_of_instances(tmp_path: P
     files = sorted((tmp_path / "out").glob("*.parquet"))
     written = pa.concat_tables(map(parquet.read_table, files)).column("n")
     assert sum(written.to_pylist()) == 1_500
+
+
+def test_footprints_on_data_nodes_of_its_own_are_divided(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    ingest_log.prepare(root, META)
+    kept = hf.EventualCheckpoints(store=hf.EmbeddedStore(copies=1, data_nodes=1))
+    with without_spark() as session:
+        query = started(session, tmp_path, 1, kept)
+        put(root, 0, 1_000)
+        deadline_s = time.monotonic() + 60
+        while query._cluster.registry.newest(NodeId("sums[0]")) is None:
+            assert query.isActive
+            assert time.monotonic() < deadline_s, "no point leads to footprints"
+            time.sleep(0.05)  # Points are noted now and then; nothing tells of it.
+        query.stop()
+        query = started(session, tmp_path, 2, kept)
+        put(root, 1_000, 2_000)
+        ingest_log.end(root)
+        assert query.awaitTermination(60)
+    found = counted(tmp_path / "location" / "streams" / "sums", ("n", "total"))
+    assert sum(n for n, _ in found) == 2_000
+    assert sum(total for _, total in found) == sum(range(2_000))
+    assert not (tmp_path / "location" / "footprints").exists()

@@ -39,7 +39,6 @@ from holdfast.core.coordinator.journal_entries import (
     NewLife,
     RecoveryDecision,
 )
-from holdfast.core.haunit.plan import FootprintPlan
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.driver.draining import Draining
 from holdfast.driver.rescaled_footprints import DividedFootprints
@@ -78,7 +77,8 @@ def draining_plan(plan: Plan) -> Plan:
 
 def _checkpointing_soon(node: NodePlan) -> NodePlan:
     if node.footprints is not None:  # All windows are written, until nothing is to be replayed.
-        return replace(node, footprints=FootprintPlan(share=1.0, extent_bytes=0, recovery_us=None))
+        soon = replace(node.footprints, share=1.0, extent_bytes=0, recovery_us=None)
+        return replace(node, footprints=soon)
     if node.checkpoints is None:
         return node
     interval_ms = min(node.checkpoints.interval_ms, _CHECKPOINT_INTERVAL_MS)

@@ -1,6 +1,7 @@
 """Expressions without Spark: what is refused and how, branches that are not taken, travelling."""
 
 import datetime as dt
+import json
 import pickle
 import re
 from pathlib import Path
@@ -106,6 +107,9 @@ def test_a_mistake_is_named_when_the_dataflow_is_built(text: str, message: str) 
         ("regexp_replace(name, 'a', '$1')", "in a replacement is not supported"),
         ("regexp_replace(name, 'a', 'b', 2)", "a position other than 1"),
         ("date_format(at, 'yyyy ww')", "ww in a pattern of time"),
+        ("get_json_object(name, '$.a[*]')", "steps are .name"),
+        ("from_json(name, 'a DATE')", "DATE from JSON"),
+        ("to_json(array(1.5D))", "DOUBLE as JSON; cast it"),
         ("to_timestamp(name, 'yMMdd')", "numbers of any length next to each other"),
         ("to_timestamp(name, 'yyyy EEE')", "with E is not read"),
         ("TRY_CAST(name AS TIMESTAMP)", "TRY_CAST of a text column to TIMESTAMP"),
@@ -267,6 +271,22 @@ def test_a_text_is_read_as_a_time_in_any_zone() -> None:
         odd = pa.RecordBatch.from_pydict({"t": [bad]})
         with pytest.raises(EvaluationError, match="is no TIMESTAMP"):
             compile_expression("CAST(t AS TIMESTAMP)", odd.schema).evaluate(odd)
+
+
+def test_json_is_read_as_jackson_reads_it() -> None:
+    texts = ['{\'a\': 1, "b": {"c": "x"}} rest', '{"a": 1.5, "b": {"c": 1.50}}', '{"a":', "", "[1]"]
+    rows = pa.RecordBatch.from_pydict({"j": texts})
+    for text, expected in {
+        "from_json(j, 'a INT, b STRUCT<c: STRING>').a": [1, None, None, None, None],
+        "from_json(j, 'a INT, b STRUCT<c: STRING>').b.c": ["x", "1.5", None, None, None],
+        "from_json(j, 'a INT') IS NULL": [False, False, False, True, False],
+        "get_json_object(j, '$.b')": ['{"c":"x"}', '{"c":1.5}', None, None, None],
+        "get_json_object(j, '$.b.c')": ["x", "1.5", None, None, None],
+        "json_array_length(j)": [None, None, None, None, 1],
+        "to_json(struct(j))": [f'{{"j":{json.dumps(text)}}}' for text in texts],
+    }.items():
+        found = compile_expression(text, rows.schema).evaluate(rows)
+        assert found.to_pylist() == expected, text
 
 
 def test_exp_and_logarithms_are_those_of_java_to_the_last_bit() -> None:

@@ -6,6 +6,52 @@ NEARLY = (
 )
 """Java promises these to one or two units in the last place, and so do we."""
 
+JSON = (
+    *(
+        '{"a":1,"b":"x"}',
+        '{"a": 2147483648, "b": {"c": true}}',
+        '{"a":[1, 2,null],"b":1.50}',
+        "",
+        " ",
+    ),
+    *(
+        "{'a': '1', 'b': null}",
+        '[{"a":1},[2, "\\u00e9\\n"]]',
+        '{"a":1,"b":',
+        '{"a":1} tail',
+        "12",
+        "null",
+    ),
+    *(
+        '"text"',
+        '{"a":[],"b":{"c":1, "c":false}}',
+        '{"a":1.0,"a":null}',
+        '{"a":"\\ud83d\\ude00/\\/"}',
+    ),
+    *(
+        "[1,",
+        '{"a":01}',
+        '{"a":-0}',
+        '{"a":1e3,"b":-1.25e-7}',
+        '{"a":true,"b":[{"c":1}]}',
+        "[]",
+        "{}",
+    ),
+    *(
+        '{"a":[{"c":1},{"c":"x"},{}],"b":"NaN"}',
+        '{"a":["1"],"b":NaN}',
+        "{a:1}",
+        '{"b":"q\\"\\t\\u0001"}',
+    ),
+    *(
+        '{"a":{"c":1.0E25}, "b":[1.5 ,[]]}',
+        '{"a":123456789012345678901234567890}',
+        '{"a":1,}',
+        "[null,1]",
+    ),
+)
+"""Texts that are JSON, nearly, and not at all."""
+
 _PATTERNS = ("yyyy-MM-dd HH:mm:ss.SSSSSS", "M/d/y h:mm a", "EEEE, dd MMMM yy", "D 'day' QQ XXX")
 
 MORE_CASES: dict[str, list[str]] = {
@@ -149,6 +195,44 @@ MORE_CASES: dict[str, list[str]] = {
     "initcap": ["initcap(s)", "initcap(concat(t, ' ', s, ' xY zÉ'))"],
     "soundex": ["soundex(s)", "soundex(concat('Tymczak', s))", "soundex('Ashcraft')"],
     "str_to_map": ["str_to_map(s, 'b', 'a')", "str_to_map('x=1&y&z=', '&', '=')", "str_to_map(n)"],
+    "get_json_object": [
+        *("get_json_object(js, '$.a')", "get_json_object(js, '$')", "get_json_object(js, '$[1]')"),
+        *("get_json_object(js, \"$['b'].c\")", "get_json_object(js, '$.a[0]')"),
+        "get_json_object(js, 'a')",
+    ],
+    "json_array_length": ["json_array_length(js)"],
+    "json_object_keys": ["json_object_keys(js)"],
+    "from_json": [
+        *("from_json(js, 'a INT, b STRING')", "from_json(js, 'a BIGINT, b STRUCT<c: BOOLEAN>')"),
+        *("from_json(js, 'STRUCT<a: ARRAY<INT>, b: DOUBLE>')", "from_json(js, 'a STRING').a"),
+        *(
+            "from_json(js, 'a DOUBLE')",
+            "from_json(js, 'a ARRAY<STRUCT<c: INT>>')",
+            "from_json(s, 'a INT')",
+            "from_json(js, 'A INT')",
+        ),
+        *(
+            "from_json(js, 'b STRING')",
+            "from_json(js, 'b DOUBLE').b",
+            "from_json(js, 'b ARRAY<STRING>')",
+        ),
+        *("from_json(js, 'b ARRAY<DOUBLE>')", "from_json(js, 'a STRUCT<c: STRING>, b STRING')"),
+    ],
+    "to_json": [
+        *(
+            "to_json(r)",
+            "to_json(l)",
+            "to_json(m)",
+            "to_json(w)",
+            "to_json(struct(d, e, p, u IS NULL))",
+        ),
+        *(
+            "to_json(struct(ts, nt, dt))",
+            "to_json(array(r, r))",
+            "to_json(from_json(js, 'a STRING'))",
+        ),
+        "to_json(map(k, r))",
+    ],
     "typeof": ["typeof(r)", "typeof(d + 1)", "typeof(m)", "typeof(NULL)"],
 }
 """By the names of operators and functions."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from expression_cases import MORE_CASES, MORE_OF_OLD, NEARLY
+from expression_cases import JSON, MORE_CASES, MORE_OF_OLD, NEARLY
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from random_sql import RandomSql, edge_values
@@ -594,6 +594,7 @@ def _table(seed: int) -> pa.Table:
                 lambda: dt.date(draw.randint(1600, 3000), draw.randint(1, 12), draw.randint(1, 28)),
                 pa.date32(),
             ),
+            "js": column(lambda: draw.choice(JSON), pa.string()),
         }
     )
 

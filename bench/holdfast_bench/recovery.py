@@ -1,8 +1,9 @@
 """Recovery: SIGKILL of the node that holds 10 MB of state, until its first new output.
 
 The driver kills, follows the sink's log, and takes the time until the first tuple that a later
-incarnation has written. Afterwards the whole log is compared with what arithmetic says it must be,
-tuple by tuple and in order: a count too many or too few, a gap or a repeat would show.
+incarnation has written, and until results are as prompt again as before. Afterwards the whole log
+is compared with what arithmetic says it must be, tuple by tuple and in order: a count too many or
+too few, a gap or a repeat would show.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,9 @@ VICTIM = "counts[0]"
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.6
 _END_AHEAD_S = 2.0
+_CATCH_UP_S = 15.0  # Who is not back by then counts as not back.
+_MORE_THAN_ANY_TAKES = 20_000_000.0
+_MAXIMUM_S = 3.0
 _OPTIONS = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -132,10 +136,62 @@ def measure(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
             "max": max(kill["first_output_ms"] for kill in kills),
         },
         "reported_median_ms": {part: median(kill[part] for kill in kills) for part in parts},
+        "catch_up": catch_up_of(kills),
         "state_bytes_min": min(kill["state_bytes"] for kill in kills),
         "is_identical": all(run["is_identical"] for run in runs),
         "runs": [{k: v for k, v in run.items() if k != "kills"} for run in runs],
     }
+
+
+def catch_up_of(recoveries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """For how long failures were felt, as the query reports its recoveries.
+
+    Returns:
+        `median_ms` and `max_ms` from the last sign of life until results were as prompt as before,
+        `ratio`, the median of that to the time until the first new output, all None if nothing
+        came back; and `back` of `of`: after how many recoveries it did.
+    """
+    found = list(recoveries)
+    back = [each for each in found if each["caught_up_ms"] is not None]
+    times = [each["caught_up_ms"] for each in back]
+    ratios = [each["caught_up_ms"] / max(1, each["recovered_ms"]) for each in back]
+    return {
+        "median_ms": median(times) if times else None,
+        "max_ms": max(times, default=None),
+        "ratio": round(median(ratios), 2) if ratios else None,
+        "back": len(back),
+        "of": len(found),
+    }
+
+
+def said_of_catch_up(found: dict[str, Any]) -> tuple[str, str]:
+    """The median in ms, and the multiple of the first output, for tables; how many if not all."""
+    if found["median_ms"] is None:
+        return "not back", "–"
+    most = "" if found["back"] == found["of"] else f" ({found['back']} of {found['of']})"
+    return f"{found['median_ms']:,.0f}{most}", f"{found['ratio']:.2f}"
+
+
+def at_half(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+    """Kills at half of the most that the query takes, which is measured first."""
+    most = most_per_s(spark, sizes)
+    found = measure(spark, replace(sizes, rate=float(round(most / 2))))
+    return {"most_tuples_per_s": round(most), **found}
+
+
+def most_per_s(spark: SparkSession, sizes: RecoverySizes) -> float:
+    """Tuples per second that the sink gets, if there is always more input than it takes."""
+    with counting(spark, replace(sizes, rate=_MORE_THAN_ANY_TAKES)) as running:
+        running.wait_until_ready("before the maximum is measured")
+        sink = running.sink
+        first_id, began_s = sink.next_id, time.monotonic()
+
+        def is_over() -> bool:
+            sink.poll()
+            return time.monotonic() > began_s + _MAXIMUM_S
+
+        wait_until(running.query, is_over, "the maximum", _TIMEOUT_S, every_s=0.02)
+        return (sink.next_id - first_id) / (time.monotonic() - began_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +307,21 @@ def _kill(running: Counting, number: int) -> dict[str, Any]:
         f"recovery: the report of kill {number + 1}",
         _TIMEOUT_S,
     )
+    _await_catch_up(running, reported)
     recovery = _recoveries(query)[reported]
     return {"first_output_ms": first_output_ms, "state_bytes": state_bytes, **recovery}
+
+
+def _await_catch_up(running: Counting, number: int) -> None:
+    """Until results are as prompt as before the failure, or too long has passed."""
+    until_s = time.monotonic() + _CATCH_UP_S
+
+    def is_over() -> bool:
+        running.sink.poll()
+        is_back = _recoveries(running.query)[number]["caught_up_ms"] is not None
+        return is_back or time.monotonic() > until_s
+
+    wait_until(running.query, is_over, "catch-up", _TIMEOUT_S, every_s=0.02)
 
 
 def _p99(times_ms: list[float]) -> float:

@@ -12,6 +12,9 @@ THROUGHPUT_RATIOS = {"q1": 3, "q3": 10, "q8": 10, "q12": 20}
 LATENCY_P50_MS = 5
 LATENCY_P99_MS = 25
 RECOVERY_MEDIAN_MS = 500
+CATCH_UP_RATIO = 2
+"""Time until results are as prompt as before, to that until the first one, at half of the most."""
+
 PROTECTION_RATIO = 0.95
 START_S = 5
 FRAMES_OWN_P99_MS = 10
@@ -86,6 +89,13 @@ def _recovery(results: dict[str, Any]) -> Iterator[Target]:
     measured = results["first_output_ms"]["median"]
     yield _at_most("recovery, median", RECOVERY_MEDIAN_MS, measured, "ms")
     yield _identical("output identical after all kills", results["is_identical"])
+    half = results.get("at_half")
+    if half is not None:
+        ratio = half["catch_up"]["ratio"]
+        measured = float("inf") if ratio is None else ratio
+        what = "at half of the most: until results are as prompt as before, to the first one"
+        yield _at_most(what, CATCH_UP_RATIO, measured, "×")
+        yield _identical("output identical after kills at half of the most", half["is_identical"])
 
 
 def _protection(results: dict[str, Any]) -> Iterator[Target]:

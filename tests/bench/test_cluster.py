@@ -43,6 +43,13 @@ def test_a_killed_driver_has_a_target_of_its_own_with_and_without_another_in_sta
     assert "1,500 ms (at most 3,000 ms: met)" in page
 
 
+def test_how_long_a_fault_was_felt_stands_beside_the_first_output() -> None:
+    felt = [{"node": "counts[0]", "recovered_ms": 400, "caught_up_ms": ms} for ms in (600, None)]
+    page = cluster.render(results(a_run("embedded", 900.0, recoveries=felt)))
+    assert "| 900 | 900 | 900 | 600 | 1.50 |" in page
+    assert "| 900 | 900 | 900 | – | – |" in cluster.render(results(a_run("embedded", 900.0)))
+
+
 def test_what_was_wrong_is_on_the_page_and_in_the_exit_code() -> None:
     wrong = a_run("active", None, is_identical=False, lost=3, violations=["I-PRECISE: 3 lost"])
     found = results(a_run("embedded", 900.0), wrong)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_bench.recovery import catch_up_of, said_of_catch_up
 from holdfast_bench.spine_page import PAGE
 from holdfast_bench.targets import judge
 
@@ -27,7 +28,20 @@ def results() -> dict[str, Any]:
         "replayed_ms": 100,
         "recovered_ms": 690,
         "replayed_tuples": 200_000,
+        "caught_up_ms": 2_000,
     }
+    of_recovery = {
+        "keys": 200_000,
+        "tuples_per_s": 10_000.0,
+        "kills": [kill],
+        "first_output_ms": {"median": 700.0, "max": 700.0},
+        "reported_median_ms": {"recovered_ms": 690},
+        "catch_up": catch_up_of([kill]),
+        "state_bytes_min": 10_500_000,
+        "is_identical": True,
+        "runs": [{}],
+    }
+    half = of_recovery | {"tuples_per_s": 400_000.0, "most_tuples_per_s": 800_000}
     emit = {"p50_ms": 2.0, "p99_ms": 9.0, "max_ms": 12.0, "runs": [{"histogram": [[1000, 5]]}]}
     measured = {
         "throughput": {
@@ -43,15 +57,7 @@ def results() -> dict[str, Any]:
             }
         },
         "latency": {"tuples_per_s": 10_000, "seconds": 5, "emit": {"changes": emit}},
-        "recovery": {
-            "keys": 200_000,
-            "tuples_per_s": 10_000.0,
-            "kills": [kill],
-            "first_output_ms": {"median": 700.0, "max": 700.0},
-            "state_bytes_min": 10_500_000,
-            "is_identical": True,
-            "runs": [{}],
-        },
+        "recovery": of_recovery | {"at_half": half},
         "protection": {
             "q12": {
                 "tuples": 1000,
@@ -81,8 +87,26 @@ def test_a_missed_target_is_called_missed_and_a_kept_one_met(results: dict[str, 
 
 def test_wrong_output_misses_its_target(results: dict[str, Any]) -> None:
     recovery = results["recovery"] | {"is_identical": False}
-    (wrong,) = [target for target in judge({"recovery": recovery}) if target.is_correctness]
-    assert not wrong.is_met
+    right = [t.is_met for t in judge({"recovery": recovery}) if t.is_correctness]
+    assert right == [False, True]
+
+
+def test_catch_up_is_set_beside_the_first_output_at_half_of_the_most(
+    results: dict[str, Any],
+) -> None:
+    page = PAGE.render(results)
+    assert "| 400,000 | 1 | 690 | 2,000 | 2.90 | yes |" in page
+    assert "until results are as prompt as before, to the first one | ≤ 2 × | 2.9 × |" in page
+    del results["recovery"]["at_half"]
+    assert "Catch-up" not in PAGE.render(results)
+
+
+def test_who_is_not_back_is_no_time_but_a_count() -> None:
+    kills = [{"recovered_ms": 100, "caught_up_ms": ms} for ms in (150, 350, None)]
+    found = catch_up_of(kills)
+    assert found == {"median_ms": 250, "max_ms": 350, "ratio": 2.5, "back": 2, "of": 3}
+    assert said_of_catch_up(found) == ("250 (2 of 3)", "2.50")
+    assert said_of_catch_up(catch_up_of(kills[2:])) == ("not back", "–")
 
 
 def test_only_what_was_measured_is_on_the_page(results: dict[str, Any]) -> None:

@@ -164,6 +164,16 @@ def test_the_incremental_join_is_named_as_one_that_never_trims() -> None:
     assert place(nexmark("q8")).never_trims == ()
 
 
+def test_what_a_secondary_holds_may_be_trimmed_unless_input_is_taken_as_it_comes() -> None:
+    one = UnitProtection(standby=Standby.PASSIVE, survives_one=True)
+    assert protected(nexmark("q3"), one).never_trims == ()
+    flow = Dataflow("by-arrival")
+    bids(flow, "a").union(bids(flow, "b"), order="arrival").filter("price > 1").sink("out")
+    by_unit = {node.unit: node.survives_one for node in protected(flow, one).nodes}
+    assert by_unit["a"]
+    assert not all(by_unit.values())
+
+
 def test_operators_aligned_by_the_first_tuple_never_trim_either() -> None:
     flow = Dataflow("keeping")
     keyed = bids(flow).key_by("bidder")

@@ -467,6 +467,31 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     assert values(tmp_path) == list(range(7))
 
 
+def test_what_a_disk_has_refused_to_store_is_no_part_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports it once, and takes it for stored then: a successor could not know."""
+    log = writer(tmp_path)
+    put(log, 5)
+    log.sync()
+    put(log, 2)
+
+    def refuses(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuses)
+        with pytest.raises(StorageError, match=r"has not stored .* before tuple 7: Input/output"):
+            log.sync()
+    with pytest.raises(StorageError, match="has not stored"):
+        log.sync()  # The system would say now that all is well.
+    log.close()
+    assert values(tmp_path) == list(range(5))
+    successor = writer(tmp_path, incarnation=2)
+    assert successor.next_id == 5
+    successor.close()
+
+
 def test_a_full_disk_leaves_no_half_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from holdfast.core.coordinator.instance import Instance
 from holdfast.core.haunit.copied_pages import CopiedPages
 from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.durability.mirrored import Mirrored
 from holdfast.core.haunit.events import WriteSink
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.input_order import ArrivalOrder
@@ -23,7 +24,9 @@ from holdfast.core.haunit.passes import Pass, Passes, PassStart
 from holdfast.core.haunit.state_delta import StandbyImage
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
 from holdfast.core.state.kernels import CLEAN
+from holdfast.sim.one_at_a_time import KINDS as ONE_AT_A_TIME
 from holdfast.sim.process_sinks import ProcessSinks
+from holdfast.sim.workload.protections import SURVIVES_ONE
 
 _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
 _TORN_LOGS = ("machine-crash", "slow-node")
@@ -255,6 +258,16 @@ def _leave_output_out(original: Any) -> Any:
 # -- determinants ---------------------------------------------------------------------------
 
 
+def _note_what_is_on_its_way(original: Any) -> Any:
+    def send_delta(self: Mirrored, now_ms: int) -> list[Any]:
+        effects: list[Any] = original(self, now_ms)
+        if effects and self._deltas._sending is not None:
+            self.points.note(replace(self._deltas._sending.delta.cut, is_mirrored=True))
+        return effects
+
+    return send_delta
+
+
 def _open_all_gates(original: Any) -> Any:
     def open_gate(self: PassGate) -> list[Any]:
         log = self.log
@@ -366,6 +379,9 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     ),
     "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out, _KILLS, _PASSIVE),
     "leaves output out": Mutant(KeptOutput, "since", _leave_output_out, _KILLS, _PASSIVE),
+    "notes what is on its way to the secondary": Mutant(
+        Mirrored, "_send_delta", _note_what_is_on_its_way, ONE_AT_A_TIME, SURVIVES_ONE
+    ),
     "opens all gates": Mutant(
         PassGate, "open", _open_all_gates, ("machine-crash",), None, "arbitrary"
     ),

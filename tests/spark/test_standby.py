@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from holdfast.api.protections import (
 from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.driver.query import Query
+from holdfast.errors import QueryFailedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
 from holdfast_chaos.tap import Tap
@@ -82,6 +84,7 @@ def has_recovered(query: Query, node: str) -> Callable[[], bool]:
         ("q12", "counts[0]", ActiveStandby()),
         ("q3", "join[0]", PassiveStandby()),
         ("q12", "counts[0]", PassiveStandby()),
+        ("q3", "join[0]", PassiveStandby(survives="one failure")),
     ],
 )
 def test_a_secondary_takes_over_from_a_killed_primary(
@@ -127,6 +130,32 @@ def test_the_secondary_and_then_both_replicas_may_be_killed(
     tap.open()
     assert query.awaitTermination(240)
     assert query.verify().is_identical
+
+
+def _of_producers(query: Query, name: str) -> int:
+    """What progress says of the units that the join reads, summed."""
+    units = query.lastProgress["units"]
+    return sum(units[unit][name] for unit in ("persons", "auctions"))
+
+
+def test_of_a_unit_that_survives_one_failure_producers_keep_little_and_two_end_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q3", tap=tap).start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection={"join": PassiveStandby(survives="one failure")},
+    )
+    assert not [note for note in query.status["notes"] if "never lets go" in note]
+    wait_for_secondary(query, "join[0]")
+    wait_for(query, has_put_in(query, 8_000))
+    kept, put_out = (partial(_of_producers, query, name) for name in ("keptRows", "numOutputRows"))
+    wait_for(query, lambda: kept() < put_out(), tap)  # Else they keep all that the join took.
+    for role in ("primary", "secondary"):
+        os.kill(pid(query, "join[0]", role), signal.SIGKILL)
+    with pytest.raises(QueryFailedError, match="join\\[0\\] survives one failure at a time"):
+        query.awaitTermination(240)
 
 
 def test_a_paused_primary_is_fenced_and_waited_for_longer_the_next_time(

@@ -22,7 +22,6 @@ from holdfast.cli.change import check, drain
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.run import run
 from holdfast.cli.settings import settings
-from holdfast.cli.simulate import simulate
 from holdfast.cli.view import view
 from holdfast.errors import HoldfastError, OptionError
 
@@ -46,11 +45,20 @@ app.command()(on_call.stop)
 app.command()(on_call.kill)
 app.command()(on_call.promote)
 app.command()(view)
-app.command()(simulate)
 app.command()(advise)
 app.command()(settings)
 _console = Console(stderr=True)
 _LOCATION = "The checkpointLocation; on a cluster a folder or URL that all hosts see."
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,  # It explains itself.
+)
+def simulate(context: typer.Context) -> None:
+    """Run the cores under seeded faults; in a checkout."""
+    commands = checkout.load("holdfast.cli.simulate", for_command="holdfast simulate")
+    commands.app(args=context.args, prog_name=context.command_path)
 
 
 @app.command(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.sim.seeds import Outcome, Run
 
 _console = Console(stderr=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 Approach = Annotated[
     str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")
@@ -39,6 +40,7 @@ EveryStep = Annotated[
 ]
 
 
+@app.command()
 def simulate(
     *,
     seeds: Annotated[str, typer.Option(help="Seeds to run, FROM:TO (TO excluded).")] = "0:100",
@@ -115,10 +117,12 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
         GUARANTEES,
         REPLICAS,
         REPLICATED,
+        SURVIVES_ONE,
         UNDO,
     )
 
-    approaches = (*APPROACHES, REPLICATED, UNDO, REPLICAS, *CUTS, *ALL_GO_BACK, *BESIDE_EVENTUAL)
+    own = SURVIVES_ONE, REPLICATED, UNDO, REPLICAS
+    approaches = (*APPROACHES, *own, *CUTS, *ALL_GO_BACK, *BESIDE_EVENTUAL)
     for kind, given, known in (
         ("dataflow", dataflow, DATAFLOWS),
         ("approach", approach, approaches),

@@ -235,6 +235,7 @@ class Planner:
             standby=protection.standby,
             is_strict=protection.is_strict,
             delta_interval_ms=protection.delta_interval_ms,
+            survives_one=protection.survives_one and not (arbitrary or merges_by_arrival),
             guarantee=guarantee,
             merges_by_arrival=merges_by_arrival,
             keeps_passes=decides and protection.is_protected and guarantee is Guarantee.PRECISE,

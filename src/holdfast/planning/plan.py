@@ -112,7 +112,7 @@ def plan_dataflow(
     require_looped_together(nodes)
     require_replicable(nodes)
     keeping = (step for step in needed(flow) if _needs_all_input(step))
-    copied = {node.unit for node in nodes if node.checkpoints or node.footprints}
+    copied = {n.unit for n in nodes if n.checkpoints or n.footprints or n.survives_one}
     never_trims = tuple(s.name for s in keeping if s.unit not in copied)
     outside_sinks = tuple(planner.outside_sinks)
     return Plan(

@@ -15,6 +15,7 @@ from holdfast.sim.ailments import Ailments
 from holdfast.sim.departures import Departures
 from holdfast.sim.driver import DRIVER
 from holdfast.sim.faults import FOOTPRINT_ROT, LATE_END, LINE_ROT, NO_SLOTS
+from holdfast.sim.one_at_a_time import is_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +136,9 @@ class Strikes:
         self._world.wait_until(until_us)
         name = target.endpoint.name if target else "-"
         self._world.scheduler.note(f"fault {number}: {fault} (process {name}, machine {machine})")
-        if _STRIKES[fault.kind](self, fault, target, machine, until_us) is not False:
+        may_strike = is_allowed(self._world, fault, target, machine)
+        strike = _STRIKES[fault.kind]
+        if may_strike and strike(self, fault, target, machine, until_us) is not False:
             self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
         for follower in self._followers.get(number, ()):
             at_us = self._world.faults[follower].at_us

@@ -42,6 +42,12 @@ PLAN = NodePlan(
 )  # fmt: skip
 CHECKPOINTED = replace(PLAN, checkpoints=CheckpointPlan(1_000))
 PASSIVE = replace(PLAN, standby=Standby.PASSIVE)
+SINK = StreamId("n.out")
+SURVIVES_ONE = replace(
+    PASSIVE,
+    survives_one=True,
+    outputs=(*PLAN.outputs, OutputSpec(("port", 0), SCHEMA, (SINK,), (), is_sink=True)),
+)
 
 
 def protected(
@@ -226,6 +232,31 @@ def test_a_secondary_is_sent_all_once_more_when_a_stream_is_numbered_anew() -> N
     deltas.append(applied(sender, unit))
     assert [delta.is_full for delta in deltas] == [True, False, True]
     assert [delta.outputs for delta in deltas] == [((0, 3),), ((0, 4),), ((0, 2),)]
+
+
+def test_what_the_secondary_has_come_to_is_noted_and_no_other_cut() -> None:
+    """Its sinks are durable before it comes there: it could not make again what a crash tears."""
+    unit, made = protected(SURVIVES_ONE)
+    run_pass(unit, 0, [5, 6, 7])
+    assert made.acknowledging(10, is_due=True) == []
+    sent = made.secondary_subscribed(ONE, 20)
+    assert not [e for e in sent if isinstance(e, events.SendDelta)]
+    run_pass(unit, 3, [8])
+    assert made.secondary_subscribed(ONE, 400) == []  # It has only heard nothing for long.
+    unit.outputs.sync_sinks()
+    unit.outputs.sink_synced(events.SinkSynced(SINK, 3))
+    (told,) = made.ask_to_store(410)
+    assert isinstance(told, events.SendDelta)
+    assert told.delta.cut.processed_before == {A: 3}
+    assert made.ask_to_store(420) == []
+    stream, sequence = SURVIVES_ONE.replica_stream, told.delta.sequence
+    applied_it = events.DeltaAckReceived(stream, ONE, ONE, sequence, 0, is_applied=True)
+    (asked,) = made.delta_acknowledged(applied_it, 430)
+    assert isinstance(asked, events.StoreRestartPoint)
+    assert (asked.point.is_mirrored, asked.point.needed_from) == (True, {A: 3})
+    made.check_invariants()
+    made.step(events.RestartPointStored(asked.point.sequence), 440)
+    assert unit.inputs.needed_from == {A: 3}  # Though no receiver has anything yet.
 
 
 def test_what_is_of_another_protection_is_refused_by_name() -> None:

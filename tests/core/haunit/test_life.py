@@ -530,6 +530,28 @@ def test_an_image_of_no_use_gives_way_to_the_restart_point() -> None:
     assert living.life.phase is Phase.AT_WORK
 
 
+@pytest.mark.parametrize("plan", [PASSIVE, PLAN, CHECKPOINTED])
+def test_nobody_starts_without_the_state_that_only_the_replicas_had(plan: NodePlan) -> None:
+    """However the unit is protected now: its producers have trimmed what a replay needs."""
+    point = RestartPoint(2, {IN: 4}, {IN: 4}, 40, {EDGE: 2, SINK: 0}, is_mirrored=True)
+    living = Living(plan)
+    failed = living.step(assigned(TWO, point, told(A, 1), told(C, 1)))[-1]
+    assert isinstance(failed, le.Fail)
+    assert "n survives one failure at a time" in str(failed.error)
+    assert not isinstance(failed.error, RECOVERABLE)
+
+
+def test_an_image_goes_on_from_a_point_that_only_it_can_start_from() -> None:
+    point = RestartPoint(4, {IN: 5}, {IN: 5}, 50, {EDGE: 3, SINK: 0}, is_mirrored=True)
+    image_there = image()
+    image_there.step(PromotionReceived(THREE, point))
+    assert image_there.life.phase is Phase.AT_WORK
+    image_lost = following(PASSIVE)
+    effects = image_lost.step(PromotionReceived(THREE, point))
+    assert isinstance(effects[-1], le.Fail)
+    assert image_lost.life.phase is Phase.FAILED
+
+
 def test_what_was_meant_for_the_image_is_refused_by_the_node() -> None:
     living = image()
     living.step(PromotionReceived(THREE, None))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.api.protections.base import Protection, interval_ms_of, require_guarantee
 from holdfast.api.protections.replay import UpstreamBackup
 from holdfast.core.haunit.plan import Standby, UnitProtection
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from holdfast.api.graph import Graph
+
+
+SURVIVES: Final = ("any failures", "one failure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,23 @@ class PassiveStandby(Protection):
             failure may differ from what they had done since the last cut; all others are given
             precise recovery, for ids tell what comes twice; the query's `status` says so. [HA
             Table 2, §6]
+        survives: `any failures`: producers keep what a replay needs. `one failure`: they forget
+            what the secondary holds; if both replicas are lost, or the driver, or the query is
+            stopped, the state is gone. Arbitrary units keep what a replay needs. [HA §5.2]
     """
 
     interval: str = "50 milliseconds"
     strict: bool = False
+    survives: str = "any failures"
 
     def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `UnsupportedError`, or `OptionError`."""
         require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
+        if self.survives not in SURVIVES:
+            said = ", ".join(map(repr, SURVIVES))
+            raise UnsupportedError(f"survives={self.survives!r}: it is one of {said}")
+        if self.survives == "one failure" and self.guarantee != Guarantee.PRECISE.value:
+            raise UnsupportedError("survives='one failure' goes with guarantee='precise'")
         self.of_unit()
 
     def describe(self) -> str:
@@ -92,4 +105,5 @@ class PassiveStandby(Protection):
             delta_interval_ms=interval_ms,
             is_strict=self.strict,
             guarantee=Guarantee(self.guarantee),
+            survives_one=self.survives == "one failure",
         )

@@ -3,7 +3,8 @@
 Theory of operation. Every interval the pages that have changed are frozen, as for a checkpoint; the
 unit stands still for that moment only. The words that differ from a copy of what the secondary has
 leave in runs, so many pages ahead of what it has acknowledged; then follows the delta with the cut,
-the new output tuples and their trimming. The copy takes as much memory as the state.
+the new output tuples and their trimming. The copy takes as much memory as the state. Where the
+secondary must not come to a cut yet the delta waits, and its pages are there already.
 
     IDLE --prepare--> SENDING --all acknowledged--> IDLE (clean until they change again)
                       SENDING --the secondary lost the thread--> IDLE (everything the next time)
@@ -29,6 +30,8 @@ from holdfast.core.haunit.events import SendDelta, SendPageRun
 from holdfast.core.haunit.state_delta import StateDelta
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.core.haunit.ha_output import HAOutput
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
@@ -51,13 +54,30 @@ class _Sending:
     is_told: bool = False  # the delta itself has left
     heard_ms: int = 0
 
+    @property
+    def waits_to_tell(self) -> bool:
+        """Whether all pages are there, and the delta has not left."""
+        return not self.is_told and self.received == len(self.positions)
+
 
 class DeltaSender:
     """The primary's part. Volatile: all fields."""
 
-    def __init__(self, plan: NodePlan, pages: PageManager) -> None:
-        """Nobody to send to yet."""
+    def __init__(
+        self,
+        plan: NodePlan,
+        pages: PageManager,
+        may_tell: Callable[[RestartPoint], bool] | None = None,
+    ) -> None:
+        """Nobody to send to yet.
+
+        Args:
+            plan: The node's.
+            pages: Its state.
+            may_tell: Whether the secondary may come to a cut now; None: at any time.
+        """
         self._plan = plan
+        self._may_tell = may_tell
         self._pages = pages
         self._receiver: Incarnation | None = None
         self._sequence = 0
@@ -69,7 +89,12 @@ class DeltaSender:
         self._sending: _Sending | None = None
 
     def begin(self, receiver: Incarnation) -> None:
-        """A secondary asks for the state: all of it at first."""
+        """A secondary asks for the state: all of it at first.
+
+        One that has all pages and waits for the delta has only heard nothing for long.
+        """
+        if self._receiver == receiver and self._sending is not None and self._sending.waits_to_tell:
+            return
         self.stop()
         self._receiver = receiver
 
@@ -89,6 +114,8 @@ class DeltaSender:
         """Whether a secondary waits for the next delta; one that is silent for long is given up."""
         sending = self._sending
         if sending is not None:
+            if sending.waits_to_tell:
+                sending.heard_ms = now_ms  # It is not the secondary that is waited for.
             is_stuck = now_ms - sending.heard_ms > 4 * self._plan.limits.resubscribe_ms
             if is_stuck or sending.snapshot.is_cancelled:
                 self.stop()
@@ -126,7 +153,7 @@ class DeltaSender:
         self._page_sets = {int(name): count for name, count in page_sets.items()}
         self._sent_before = dict(outputs.next_ids)
         self._sending = _Sending(delta, snapshot, snapshot.changed, heard_ms=now_ms)
-        return self._send_on()
+        return self.send_on()
 
     def _resize_copy(self, delta: StateDelta) -> None:
         """Know what the secondary has when the delta's pages come: nothing before the first one."""
@@ -138,22 +165,28 @@ class DeltaSender:
 
     def acknowledged(
         self, sequence: int, pages: int, *, is_applied: bool, now_ms: int
-    ) -> list[Effect]:
-        """The secondary has so many pages of a delta, or has applied it."""
+    ) -> tuple[RestartPoint | None, list[Effect]]:
+        """The secondary has so many pages of a delta, or has applied it.
+
+        Returns:
+            The cut that it has come to, if it has; and the effects.
+        """
         sending = self._sending
         if sending is None or sending.delta.sequence != sequence:
-            return []
+            return None, []
         sending.heard_ms = now_ms
         sending.received = max(sending.received, min(pages, sending.sent))
         if not is_applied:
-            return self._send_on()
-        if sending.is_told:
-            self._pages.finish(sending.snapshot)
-            self._sending = None
-            self._is_base_there = True
-        return []
+            return None, self.send_on()
+        if not sending.is_told:
+            return None, []
+        self._pages.finish(sending.snapshot)
+        self._sending = None
+        self._is_base_there = True
+        return sending.delta.cut, []
 
-    def _send_on(self) -> list[Effect]:
+    def send_on(self) -> list[Effect]:
+        """Send what may leave of the delta under way; none need be."""
         sending, receiver = self._sending, self._receiver
         if sending is None or receiver is None or sending.snapshot.is_cancelled:
             return []
@@ -165,7 +198,7 @@ class DeltaSender:
             positions = sending.positions[sending.sent : sending.sent + run]
             sending.sent += len(positions)
             effects.append(SendPageRun(stream, receiver, self._changed_of(sending, positions)))
-        if not sending.is_told:
+        if not sending.is_told and (self._may_tell is None or self._may_tell(sending.delta.cut)):
             sending.is_told = True
             effects.append(SendDelta(stream, receiver, sending.delta))
         return effects
@@ -189,6 +222,11 @@ class DeltaSender:
         return self._copy.difference(sending.delta.sequence, ids, words)
 
     # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> int:
+        """The number of the delta that is being sent; 0: none."""
+        return 0 if self._sending is None else self._sending.delta.sequence
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a delta is sent to nobody, or in another order."""

@@ -511,9 +511,13 @@ class HAOutput:
         next_id = point.next_ids[stream]
         edge = self._edges.get(stream)
         if edge is not None:
-            return edge.lets_go(next_id, is_held=point.checkpoint is not None)
+            return edge.lets_go(next_id, is_held=point.holds_outputs)
         next_id = point.held_from.get(stream, next_id)  # The checkpoint has the rest.
         return next_id <= self._sinks[stream].durable_before
+
+    def are_sinks_durable(self, cut: RestartPoint) -> bool:
+        """Whether all that sinks were given before a cut is on disk. Cost: O(sinks)."""
+        return all(sink.durable_before >= cut.next_ids[s] for s, sink in self._sinks.items())
 
     # -- looking ------------------------------------------------------------------------------
 

@@ -64,9 +64,11 @@ from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
     LineDamaged,
+    MirrorLost,
     Restoration,
     RestoredState,
     StoreAway,
+    mirror_lost,
 )
 from holdfast.core.haunit.restorations import restoration_of
 from holdfast.core.haunit.standby_replica import StandbyReplica
@@ -301,6 +303,8 @@ class NodeLife:
         )
         if given.is_secondary and self.plan.standby is Standby.PASSIVE:
             return self._begin(StandbyReplica(self.plan, given), Phase.FOLLOWING, now_ms)
+        if given.restart_point is not None and given.restart_point.is_mirrored:
+            return self._perform([self._lost_with_both()], now_ms)
         self._restoration = restoration_of(self.plan, given.restart_point, opened)
         if self._restoration is None:
             return self._begin_node(None, now_ms)
@@ -326,6 +330,10 @@ class NodeLife:
         self.machine = None
         self._openings = self._restoration = None
         self._subscribed.clear()
+
+    def _lost_with_both(self) -> Fail:
+        """The state is gone, and so is what a replay would need."""
+        return Fail(MirrorLost(mirror_lost(self.plan.node)))
 
     def _begin_node(self, restored: RestoredState | None, now_ms: int) -> list[Effect]:
         given = self._given
@@ -371,6 +379,8 @@ class NodeLife:
         if isinstance(machine, StandbyReplica):
             restored = machine.restored(point or RestartPoint(), opened.next_ids)
             self.began_at = None if restored is None else restored.point
+            if restored is None and point is not None and point.is_mirrored:
+                return [ReportPromoted(), *self._perform([self._lost_with_both()], now_ms)]
             # First: what follows is said as the new incarnation.
             return [ReportPromoted(), *self._begin_node(restored, now_ms)]
         self._go(Phase.AT_WORK)

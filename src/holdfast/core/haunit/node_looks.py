@@ -161,6 +161,11 @@ class NodeLooks:
         pages = self._unit.network.pages
         return pages, {q.stream: q.held_from(q.trimmed_before) for q in queues}
 
+    @property
+    def delta_under_way(self) -> int:
+        """The number of the delta that a passive secondary is being sent; 0: none."""
+        return self._durability.delta_under_way
+
     def statistics(self) -> NodeStatistics:
         """Counters now."""
         return statistics_of(

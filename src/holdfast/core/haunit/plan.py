@@ -290,6 +290,7 @@ class UnitProtection:
         all_go_back: Whether all of these go back after a failure, survivors too, and not only those
             whose state depends on what was lost.
         lines_kept: How many lines their recovery may go back to, 1 or 2.
+        survives_one: Whether producers may forget what the passive secondary holds.
     """
 
     is_protected: bool = True
@@ -304,6 +305,7 @@ class UnitProtection:
     is_scope_whole: bool = False
     all_go_back: bool = False
     lines_kept: int = 1
+    survives_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,7 @@ class NodePlan:
         scope: Who can force it to cut, in the same order everywhere, itself included.
         replica: Which of the nodes that run the instance side by side it is, from 0 on.
         replicas: All of these nodes, itself included; empty: it is alone.
+        survives_one: Whether producers may forget what its passive secondary holds.
     """
 
     node: NodeId
@@ -365,6 +368,7 @@ class NodePlan:
     all_go_back: bool = False
     replica: int = 0
     replicas: tuple[NodeId, ...] = ()
+    survives_one: bool = False
 
     @property
     def is_replayed(self) -> bool:

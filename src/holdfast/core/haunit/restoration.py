@@ -48,6 +48,18 @@ class StoreAway(RuntimeError):
     """The store does not answer; the next incarnation asks it again."""
 
 
+class MirrorLost(RuntimeError):
+    """The state was at a node's two replicas alone, and neither is left."""
+
+
+def mirror_lost(node: str) -> str:
+    """What to say of a node whose state was at its two replicas alone."""
+    return (
+        f"{node} survives one failure at a time, and both of its replicas are gone, with its "
+        "state. Begin in a new checkpointLocation, perhaps with survives='any failures'"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedCheckpoint:
     """What a checkpoint holds.

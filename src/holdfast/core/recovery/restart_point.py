@@ -101,6 +101,7 @@ class RestartPoint:
         taking_part: Per operator that stands behind state the cut from which on it takes part in a
             replay (haunit/taking_part.py), with the ids at which that begins; those that are not
             named take part from there on. [HA]
+        is_mirrored: Whether the state of the cut is with the node's secondary alone. [HA §4.1]
     """
 
     sequence: int = 0
@@ -123,6 +124,7 @@ class RestartPoint:
     dropped: dict[str, Ranges] = field(default_factory=dict)
     horizon: dict[str, int] = field(default_factory=dict)
     taking_part: dict[str, RestartPoint] = field(default_factory=dict)
+    is_mirrored: bool = False
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -131,6 +133,11 @@ class RestartPoint:
     def oldest(self) -> RestartPoint:
         """The one whose needs upstream must keep."""
         return self.candidates()[-1]
+
+    @property
+    def holds_outputs(self) -> bool:
+        """Whether what was put out before it is kept with its state."""
+        return self.checkpoint is not None or self.is_mirrored
 
     def to_json(self) -> dict[str, object]:
         """Plain values for messages and the catalogue."""
@@ -170,6 +177,8 @@ class RestartPoint:
         if self.taking_part:
             parts = self.taking_part.items()
             value["taking_part"] = {name: cut.to_json() for name, cut in parts}
+        if self.is_mirrored:
+            value["is_mirrored"] = True
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -191,8 +200,9 @@ class RestartPoint:
         predicted_us = value.get("predicted_us", 0)
         if not _is_number(predicted_us) or predicted_us < 0:
             raise ValueError("the predicted recovery of a restart point is a time")
-        if type(is_forced) is not bool:
-            raise ValueError("a restart point was forced, or not")
+        is_mirrored = value.get("is_mirrored", False)
+        if type(is_forced) is not bool or type(is_mirrored) is not bool:
+            raise ValueError("a restart point was forced, or not, and mirrored, or not")
         return RestartPoint(
             sequence,
             _ids(value.get("needed_from")),
@@ -214,6 +224,7 @@ class RestartPoint:
             _dropped(value.get("dropped", {})),
             _ids(value.get("horizon", {})),
             _cuts(value.get("taking_part", {})),
+            is_mirrored,
         )
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _CHECKPOINTS_SHOWN: Final = 1_000
 _ROUNDS_SHOWN: Final = 256
-_ASK_INTERVAL_S: Final = 0.1
+_ASK_INTERVAL_S: Final = 0.02  # for some seconds after a recovery: how finely catch-up is told
 
 
 @dataclass(slots=True)

@@ -8,12 +8,13 @@ knowing it can do no harm: nobody reads what it still writes.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import mmap
 import os
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -488,8 +489,8 @@ class StreamLogWriter:
         self.next_id = first_id or 0
         self.owners: Owners = ()
         self._file = -1
-        self._size = 0
-        self._synced_bytes = 0  # of the segment
+        self._size = self._synced_bytes = 0  # of the segment
+        self._has_failed = False  # nobody knows what is on disk behind those
         self._switching = threading.RLock()  # Another thread may sync, and begin a segment.
         self._appending = threading.Lock()  # Taken behind the other one.
         self._open(tail)
@@ -553,12 +554,12 @@ class StreamLogWriter:
         with self._switching:
             if self._file >= 0:
                 if self._is_lasting:
-                    os.fsync(self._file)
+                    self._sync_file()
                 os.close(self._file)
                 self._file = -1
             self._open_segment()
         if self._is_lasting:
-            sync_path(self._folder)
+            self._sync_folder()
 
     def _open_segment(self) -> None:
         """What is appended goes to a new segment; the former one stays as it is."""
@@ -652,11 +653,35 @@ class StreamLogWriter:
         )
 
     def sync(self) -> None:
-        """Make everything appended so far durable."""
+        """Make everything appended so far durable. Raises `StorageError` if the disk does not."""
         with self._switching:
-            size = self._size
+            self._sync_file()
+
+    def _sync_file(self) -> None:
+        """1. A disk refuses. 2. The system forgets that it had something to write. 3. The next sync
+        says that all is well, a successor's too. So what was refused must go: see `close`.
+        """
+        size = self._size
+        try:
+            if self._has_failed:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             os.fdatasync(self._file)
-            self._synced_bytes = size
+        except OSError as error:
+            raise self._refused(error) from error
+        self._synced_bytes = size
+
+    def _sync_folder(self) -> None:
+        try:
+            sync_path(self._folder)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> StorageError:
+        self._has_failed = True
+        return StorageError(
+            f"{self._stream}: the disk of {self._folder} has not stored what was written before "
+            f"tuple {self.next_id}: {error.strerror}; see to it, then start again"
+        )
 
     def publish(self) -> None:
         """Let readers see everything appended so far: they do."""
@@ -673,7 +698,7 @@ class StreamLogWriter:
                     self._open_segment()
             if is_durable:
                 os.close(former)
-                sync_path(self._folder)
+                self._sync_folder()
 
     def skip_to(self, first_id: int) -> None:
         """Go on at a later id; nobody will read what comes before it."""
@@ -690,8 +715,11 @@ class StreamLogWriter:
                 segment.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what the disk has refused to store is no part of the log."""
         if self._file >= 0:
+            if self._has_failed:
+                with suppress(OSError):
+                    os.ftruncate(self._file, self._synced_bytes)
             os.close(self._file)
             self._file = -1
 

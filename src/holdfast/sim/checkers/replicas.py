@@ -108,22 +108,16 @@ class Copies(Checker):
         self._sent: dict[tuple[NodeId, Incarnation], dict[int, _Copy | None]] = {}
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
-        """A delta's first words leave in the step in which its cut is made."""
-        del stimulus
+        """A delta is under way from the step on in which its cut is made."""
+        del stimulus, effects
         if process.plan.standby is not Standby.PASSIVE or process.machine is None:
             return
-        for effect in effects:
-            if isinstance(effect, events.SendPageRun):
-                sequence = effect.run.sequence
-            elif isinstance(effect, events.SendDelta):
-                sequence = effect.delta.sequence
-            else:
-                continue
-            sent = self._sent.setdefault((process.node, process.incarnation), {})
-            if sequence not in sent:
-                pages, outputs = process.machine.replicated()
-                sent[sequence] = _Copy(_pages(pages), outputs)
-                sent.pop(sequence - _DELTAS_KEPT, None)
+        sequence = process.machine.delta_under_way
+        sent = self._sent.setdefault((process.node, process.incarnation), {})
+        if sequence and sequence not in sent:
+            pages, outputs = process.machine.replicated()
+            sent[sequence] = _Copy(_pages(pages), outputs)
+            sent.pop(sequence - _DELTAS_KEPT, None)
 
     def followed(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """Compare what the secondary has once it has applied a delta."""

@@ -205,6 +205,8 @@ class RestartPoints(Checker):
     def journalled(self, entries: Entries) -> None:
         """Remember the points that are replayed, and of the others the newest of each node."""
         for node, point in self._found.take(entries):
+            if point.is_mirrored:
+                continue  # Its state is with a secondary, which says itself that it takes over.
             if point.checkpoint is None and point.sequence:
                 self._points.append((node, point))
             else:

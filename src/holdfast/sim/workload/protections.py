@@ -36,6 +36,8 @@ REPLICATED: Final = "replicated"
 REPLICAS: Final = "replicated, side by side"
 UNDO: Final = "replicated, undo/redo"
 """The same as replicated, where all states are made again from input; it is not drawn."""
+SURVIVES_ONE: Final = "passive standby, one failure"
+"""Producers forget what the secondary holds; it is not drawn. Faults come one at a time."""
 GO_ON: Final = (REPLICATED, UNDO, REPLICAS)
 """The approaches whose units go on without missing input."""
 UNCOORDINATED: Final = "uncoordinated"
@@ -88,7 +90,11 @@ _SMALL_QUEUES_PERCENT: Final = 40
 """Of runs with replicas, so that one that takes no more is soon felt."""
 _UNDO_PERCENT: Final = 40
 """Of such units make their state again from input, as long as it goes back to little."""
-_STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
+_STANDBY: Final = {
+    "active standby": Standby.ACTIVE,
+    "passive standby": Standby.PASSIVE,
+    SURVIVES_ONE: Standby.PASSIVE,
+}
 
 
 def random_limits(draw: Draw, *, may_be_tiny: bool = False) -> NodeLimits:
@@ -132,7 +138,9 @@ class _Approaches:
     def are_precise(self) -> bool:
         """Whether no unit may have a weaker guarantee."""
         is_beside = BESIDE_EVENTUAL.get(self._approach) in CUTS
-        return is_beside or self._approach in (*CUTS, REPLICAS) or self._cut is not None
+        return (
+            is_beside or self._approach in (*CUTS, REPLICAS, SURVIVES_ONE) or self._cut is not None
+        )
 
     @property
     def are_side_by_side(self) -> bool:
@@ -198,6 +206,7 @@ def random_protection(
         return UnitProtection(
             checkpoints=_checkpoints(name, chosen, plan),
             standby=_STANDBY.get(chosen, Standby.NONE),
+            survives_one=chosen == SURVIVES_ONE,
             delta_interval_ms=interval_ms,
             footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
             guarantee=given,
@@ -297,6 +306,7 @@ def approach_of(plan: NodePlan) -> str:
         name = REPLICAS if plan.replicas else REPLICATED
     elif plan.standby is not Standby.NONE:
         name = "active standby" if plan.standby is Standby.ACTIVE else "passive standby"
+        name = SURVIVES_ONE if plan.survives_one else name
     elif plan.footprints is not None:
         name = "eventual checkpoints"
     else:

@@ -272,6 +272,11 @@ class Durability:
     # -- looking ----------------------------------------------------------------------------
 
     @property
+    def delta_under_way(self) -> int:
+        """The number of the delta that a secondary is being sent; 0: none."""
+        return 0
+
+    @property
     def extent(self) -> ExtentStatistics | None:
         """What a replacement would read and replay; None: windows leave no footprints."""
         return None

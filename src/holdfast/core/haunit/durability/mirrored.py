@@ -2,11 +2,16 @@
 
 The secondary is sent what has changed every `delta_interval_ms`, and takes over with what it has.
 Should both replicas be lost, a replacement replays.
+
+Who `survives_one` failure at a time notes the cuts that its secondary has come to, and no other. A
+delta is told when all that sinks had before its cut is on disk: the secondary could not make again
+what a crash of the primary's machine tears off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core.haunit.delta_sender import DeltaSender
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.model.ids import Incarnation
+    from holdfast.core.recovery.restart_point import RestartPoint
 
 
 class Mirrored(Replayed):
@@ -27,7 +33,22 @@ class Mirrored(Replayed):
     def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
         """Nobody to send to yet."""
         super().__init__(unit, begins, restored)
-        self._deltas = DeltaSender(unit.plan, unit.network.pages)
+        may_tell = self._are_sinks_durable if unit.plan.survives_one else None
+        self._deltas = DeltaSender(unit.plan, unit.network.pages, may_tell)
+
+    def _are_sinks_durable(self, cut: RestartPoint) -> bool:
+        return self.unit.outputs.are_sinks_durable(cut)
+
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
+        """Note a point as `Replayed` does, unless only what the secondary has come to counts."""
+        if self.unit.plan.survives_one:
+            return []
+        return super().acknowledging(now_ms, is_due=is_due)
+
+    def ask_to_store(self, now_ms: int) -> list[Effect]:
+        """See `Durability`. This is asked when sinks are durable, too: a delta may wait for it."""
+        waiting = self._deltas.send_on() if self.unit.plan.survives_one else []
+        return waiting + super().ask_to_store(now_ms)
 
     def start(self, now_ms: int) -> list[Effect]:
         """Set the timer of deltas."""
@@ -57,10 +78,19 @@ class Mirrored(Replayed):
         self._deltas.stop()
 
     def delta_acknowledged(self, got: DeltaAckReceived, now_ms: int) -> list[Effect]:
-        """Send on, or take the pages for clean."""
-        return self._deltas.acknowledged(
+        """Send on, or take the pages for clean: the secondary has come to the delta's cut."""
+        cut, effects = self._deltas.acknowledged(
             got.sequence, got.pages, is_applied=got.is_applied, now_ms=now_ms
         )
+        if cut is not None and self.unit.plan.survives_one:
+            self.points.note(replace(cut, is_mirrored=True))
+            effects += self.ask_to_store(now_ms)
+        return effects
+
+    @property
+    def delta_under_way(self) -> int:
+        """See `Durability`."""
+        return self._deltas.under_way
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when points, or the delta under way, make no sense."""

@@ -35,12 +35,13 @@ from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.replication.tentative_input import TentativeInput
 from holdfast.core.replication.undo_redo import UndoHistory
-from holdfast.sim.faults import SILENCES
+from holdfast.sim.faults import LATE_END, SILENCES
 from holdfast.sim.workload.protections import REPLICAS, REPLICATED, UNDO
 
 _SILENCED = ("silence", "kill")
 _OLD_FRAMES = (*SILENCES, "stale-frames", "break")
 _PAUSED = (*SILENCES, "driver-pause")
+_LATE_ENDS = ("silence", LATE_END)
 _SIDE_BY_SIDE = ("silence", "no-boundaries", "kill", "driver-crash", "lost-frames", "leave")
 
 
@@ -325,6 +326,12 @@ def _take_what_its_state_has(original: Any) -> Any:
     return property(lambda self: self._arrivals.streams[0].queue.taken_boundary_us)
 
 
+def _wait_for_more_behind_a_replay(original: Any) -> Any:
+    """What has come with the last tuples of a replay, and was not acted on, is no news."""
+    del original
+    return property(lambda self: self._arrivals.has_fresh)
+
+
 def _stop_with_one_replica(original: Any) -> Any:
     """A receiver that takes no more stops its producer, whoever stands beside it."""
     del original
@@ -384,5 +391,8 @@ REPLICATED_MUTANTS = {
     "takes any run": _mutant(TentativeInput, "_counts", _take_any_run, kinds=_OLD_FRAMES),
     "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
     "takes what its state has": _beside(FollowingOrder, "_stable_us", _take_what_its_state_has),
+    "waits for more behind a replay": _beside(
+        FollowingOrder, "_has_stable", _wait_for_more_behind_a_replay, _LATE_ENDS
+    ),
     "stops with one replica": _beside(HAOutput, "_is_read_beside", _stop_with_one_replica),
 }

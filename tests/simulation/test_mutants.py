@@ -56,6 +56,7 @@ BY_ITS_NAME = {
     "lets all replicas correct": {"I-TURN"},
     "takes any run": {"I-RUN"},
     "waits for tuples alone": {"I-AVAIL"},
+    "waits for more behind a replay": {"I-LIVE"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
     "needs only what comes": {"I-CUT", "I-PRECISE"},

@@ -113,7 +113,7 @@ def test_a_sender_that_goes_back_brings_other_markers():
 
 
 def test_a_full_gate_asks_for_a_round_and_does_not_stop_the_node_before_its_marker():
-    few = NodeLimits(ack_tuples=0, output_queue_tuples=3)
+    few = NodeLimits(ack_tuples=0, output_queue_tuples=3, gate_queues=1)
     running = _Running(replace(PLAN, outputs=PLAN.outputs[1:], limits=few))
     running.come(A, 0, 3)
     assert any(isinstance(e, events.WantRound) for e in running.step(TimerFired("ack")))
@@ -126,6 +126,24 @@ def test_a_full_gate_asks_for_a_round_and_does_not_stop_the_node_before_its_mark
     assert [p.round for p in _prepared(made)] == [5]
     running.come(B, 3, 1)
     assert running.taken[B] == 3, "full, and no round is under way"
+
+
+@pytest.mark.parametrize(("bytes_max", "may_wait"), [(1 << 20, 12), (1, 3)])
+def test_a_gate_asks_for_a_round_before_it_stops_its_node(bytes_max, may_wait):
+    """1. A node stops, as its gate is full. 2. It asks for a round only then. 3. At full rate it
+    waited for most of its time.
+    """
+    some = NodeLimits(
+        ack_tuples=0, output_queue_tuples=3, output_queue_bytes=bytes_max, gate_queues=4
+    )
+    running = _Running(replace(PLAN, outputs=PLAN.outputs[1:], limits=some))
+    asked_at = []
+    for come in range(14):
+        running.come(A, come, 1)
+        if any(isinstance(e, events.WantRound) for e in running.step(TimerFired("ack"))):
+            asked_at.append(running.taken[A])
+    assert asked_at[0] == min(6, may_wait)
+    assert running.taken[A] == may_wait
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

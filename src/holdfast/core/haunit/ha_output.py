@@ -216,7 +216,7 @@ class HAOutput:
             return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
-        if self._line_gate is not None and self._line_gate.stops_node(limit):
+        if self._line_gate is not None and self._line_gate.stops_node(self._plan.limits):
             return False
         return all(
             edge.numbering.is_placed

@@ -223,6 +223,7 @@ def random_protection(
 def _other_limits(name: str, limits: NodeLimits, *, are_side_by_side: bool) -> NodeLimits:
     """Those with draws of their own: of acknowledgements; now and then small queues of replicas."""
     limits = replace(limits, ack_tuples=Draw(f"{name}/acks").one_of((0, 64, 256)))
+    limits = replace(limits, gate_queues=Draw(f"{name}/gates").one_of((1, 1, 1, 4)))
     draw = Draw(f"{name}/side by side/queues")
     if not are_side_by_side or not draw.percent(_SMALL_QUEUES_PERCENT):
         return limits

@@ -115,7 +115,7 @@ class Lines(Checkpointed):
     def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """A full gate asks for a cut before its time."""
         effects = super().acknowledging(now_ms, is_due=is_due)
-        if self._gate.is_full(self.unit.plan.limits.output_queue_tuples):
+        if self._gate.wants_cut(self.unit.plan.limits):
             effects += self._gate_filled(now_ms)
         return effects
 

@@ -20,6 +20,7 @@ from holdfast.core.haunit.outputs.places import OutputPlaces
 if TYPE_CHECKING:
     from holdfast.core.haunit.outputs.edge import OutputEdge
     from holdfast.core.haunit.outputs.sink import Sink
+    from holdfast.core.haunit.plan import NodeLimits
     from holdfast.core.haunit.prepared import OutputTuples
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import StreamId
@@ -84,14 +85,25 @@ class LineGate:
             effects += sink.let_out(opened.next_ids[stream])
         return effects
 
-    def stops_node(self, tuples_max: int) -> bool:
+    def stops_node(self, limits: NodeLimits) -> bool:
         """Whether so much waits here that the node has to wait too. Cost: O(streams)."""
-        return not self.is_awaited and self.is_full(tuples_max)
+        return not self.is_awaited and self._is_full(limits, limits.gate_queues)
 
-    def is_full(self, tuples_max: int) -> bool:
-        """Whether more tuples wait here than the node may hold. Cost: O(streams)."""
-        return any(sink.held_tuples >= tuples_max for sink in self.sinks.values()) or any(
-            edge.queue.next_id - self._gate.open_ids[stream] >= tuples_max
+    def wants_cut(self, limits: NodeLimits) -> bool:
+        """Whether so much waits here that a cut should come soon. Cost: O(streams).
+
+        The node goes on while that is written, and need not stop if the line has passed it in time.
+        """
+        return self._is_full(limits, max(1, limits.gate_queues // 2))
+
+    def _is_full(self, limits: NodeLimits, queues: int) -> bool:
+        most = limits.output_queue_tuples
+        return any(
+            sink.held_tuples >= queues * most
+            or (sink.held_tuples >= most and sink.held_bytes >= limits.output_queue_bytes)
+            for sink in self.sinks.values()
+        ) or any(
+            edge.queue.next_id - self._gate.open_ids[stream] >= most
             for stream, edge in self._edges.items()
         )
 

@@ -57,6 +57,7 @@ class Sink:
         self.is_ended = False
         self._is_hastened = False
         self.held: deque[TupleBatch] = deque()  # what must not be written yet
+        self.held_bytes = 0  # of that
         self._first_output = first_output
 
     @property
@@ -72,6 +73,7 @@ class Sink:
     def restore(self, batches: tuple[TupleBatch, ...]) -> None:
         """A checkpoint has kept these from the log, up to the next tuple."""
         self.held.extend(batches)
+        self.held_bytes += sum(each.batch.nbytes for each in batches)
 
     def to_be_stored(self, from_id: int) -> OutputTuples | None:
         """What is kept from the log from an id on, for a checkpoint; None: nothing is."""
@@ -109,6 +111,7 @@ class Sink:
         for part in in_parts(tuples):
             if is_held:
                 self.held.append(part)
+                self.held_bytes += part.batch.nbytes
             else:
                 effects += self.write(part)
         return effects
@@ -128,13 +131,19 @@ class Sink:
         """Write what is held from before an id; what was put out together leaves together."""
         effects: list[Effect] = []
         while self.held and self.held[0].next_id <= before:
-            effects += self.write(self.held.popleft())
+            effects += self.write(self._taken())
         return effects
 
     def let_go(self, before: int) -> None:
         """What is held from before an id has been written by another replica."""
         while self.held and self.held[0].next_id <= before:
-            self.held.popleft()
+            self._taken()
+
+    def _taken(self) -> TupleBatch:
+        """The first of what is held, which is held no more."""
+        taken = self.held.popleft()
+        self.held_bytes -= taken.batch.nbytes
+        return taken
 
     def go_on_from(self, in_log: int) -> None:
         """The log, and nothing else, says which ids have been written."""

@@ -75,6 +75,7 @@ def evaluate(text: str, a: list[int | None], b: list[int | None]) -> list[object
         ("NOT a", "a is BIGINT, not BOOLEAN"),
         ("upper(name, name)", "takes 1 arguments, not 2"),
         ("name LIKE 'a!b' ESCAPE '!'", "stands before what it cannot escape"),
+        ("json_array_length(a)", "a is BIGINT, not STRING"),
         ("to_char(a, '9,,9')", "is no format of numbers"),
         ("to_char(a, 'S9S')", "has two signs"),
         ("from_utc_timestamp(at, 'Europe/Nowhere')", "there is no time zone"),

@@ -23,6 +23,13 @@ _STEP = re.compile(r"\.([^.\[\]*?()'\"]+)|\['([^'?*]+)'\]|\[(\d{1,9})\]")
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 
 
+def _text(value: Value, text: str) -> Value:
+    """A STRING; nothing else is cast to one here."""
+    if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):
+        raise DataflowError(f"{text}: {value.text} is {name_of(value.type)}, not STRING")
+    return string(value, text)
+
+
 def _read(text: str) -> Any:
     return json_texts.value_of(text, takes_controls=True)
 
@@ -67,7 +74,7 @@ def _at(value: Any, steps: Sequence[str | int]) -> Any:
 
 
 def _get_json_object(args: Sequence[Value], text: str) -> Value:
-    written = fixed(string(args[1], text), text)
+    written = fixed(_text(args[1], text), text)
     steps = None if written is None else _path(written, text)
     if steps is None:
         return constant(pa.scalar(None, _TEXT), text)
@@ -83,7 +90,7 @@ def _get_json_object(args: Sequence[Value], text: str) -> Value:
         except NoJson:
             return None
 
-    return rows(_TEXT, one, string)(args[:1], text)
+    return rows(_TEXT, one, _text)(args[:1], text)
 
 
 def _length(text: str) -> int | None:
@@ -271,7 +278,7 @@ def _schema(written: str, text: str) -> pa.DataType:
 
 
 def _from_json(args: Sequence[Value], text: str) -> Value:
-    written = fixed(string(args[1], text), text)
+    written = fixed(_text(args[1], text), text)
     if written is None:
         raise DataflowError(f"{text}: the schema is NULL")
     of = _schema(written, text)
@@ -287,13 +294,13 @@ def _from_json(args: Sequence[Value], text: str) -> Value:
             return nothing
         return read(found) if isinstance(found, Object) else nothing
 
-    return derived(of, text, per_row(one, of), string(args[0], text))
+    return derived(of, text, per_row(one, of), _text(args[0], text))
 
 
 FUNCTIONS: dict[str, Function] = {
     "from_json": Function(_from_json, 2, 2),
     "get_json_object": Function(_get_json_object, 2, 2),
-    "json_array_length": Function(rows(pa.int32(), _length, string), 1, 1),
-    "json_object_keys": Function(rows(pa.list_(_TEXT), _names, string), 1, 1),
+    "json_array_length": Function(rows(pa.int32(), _length, _text), 1, 1),
+    "json_object_keys": Function(rows(pa.list_(_TEXT), _names, _text), 1, 1),
     "to_json": Function(_to_json, 1, 1),
 }

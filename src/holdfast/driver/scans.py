@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.api import steps
-from holdfast.api.windows import CountWindow
+from holdfast.api.windows import SessionWindow
+from holdfast.core.operators.accumulators import PICKING
 from holdfast.driver.catalyst.trees import plan_of
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.shell.storage.exact_files import FAILFAST, why_not_exact
@@ -33,7 +34,7 @@ from holdfast.shell.storage.user_files import UserFileError, list_files, partiti
 from holdfast.shell.storage.user_rows import FilesFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -147,15 +148,25 @@ def needs_order(flow: Graph) -> str:
 
     It takes the rows of a batch DataFrame in order of time.
     """
-    for step in flow.steps:
-        match step.operation:
-            case steps.WindowAggregate(windows=CountWindow()) | steps.Sort() | steps.Sample():
-                return step.name
-            case steps.WindowAggregate(emit="changes") | steps.RunningAggregate():
-                return step.name
-            case steps.Process():
-                return step.name
-    return ""
+    return next((step.name for step in flow.steps if _depends_on_order(step.operation)), "")
+
+
+def _depends_on_order(operation: steps.Operation) -> bool:
+    match operation:
+        case steps.WindowAggregate(windows=windows, aggregates=aggregates, emit=emit):
+            is_by_arrival = not (windows.is_plain or isinstance(windows, SessionWindow))
+            return is_by_arrival or emit == "changes" or _picks(aggregates)
+        case steps.PartialAggregate(aggregates=aggregates):
+            return _picks(aggregates)
+        case steps.Distinct():
+            return not operation.is_of_one_time  # Which of several is kept, comes first.
+        case _:
+            by_arrival = steps.Sort | steps.Sample | steps.RunningAggregate | steps.Process
+            return isinstance(operation, by_arrival)
+
+
+def _picks(aggregates: Sequence[steps.Aggregate]) -> bool:
+    return any(each.function in PICKING for each in aggregates)
 
 
 def _scan_of(df: DataFrame) -> Scan:

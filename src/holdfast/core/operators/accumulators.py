@@ -44,7 +44,7 @@ _NO_PAGES: Final = np.zeros(0, dtype=np.int64)
 _SIGN: Final = np.int64(2**63 - 1)
 
 
-_PICKING: Final = {
+PICKING: Final = {
     "first": kernels.FIRST,
     "last": kernels.LAST,
     "first_valid": kernels.FIRST,
@@ -52,8 +52,8 @@ _PICKING: Final = {
     "min_by": kernels.MIN_BY,
     "max_by": kernels.MAX_BY,
 }
+"""Functions that pick a row's value, and so depend on the order of a group's rows."""
 _BY: Final = (kernels.MIN_BY, kernels.MAX_BY)
-_BY_ORDER: Final = (kernels.FIRST, kernels.LAST, *_BY)
 _BITS: Final = {
     "bit_and": kernels.BIT_AND,
     "bit_or": kernels.BIT_OR,
@@ -122,7 +122,7 @@ class Accumulators:
         self.text_words = [
             int(self._plan[p, 1]) + a.value_at for p, a in enumerate(self._each) if a.is_text
         ]
-        self.needs_order = any(a.operation in _BY_ORDER for a in self._each)
+        self.needs_order = any(a.aggregate.function in PICKING for a in self._each)
         self.key_fields = key_fields
         self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
 
@@ -349,7 +349,7 @@ class _Accumulator:
             return pa.int64(), kernels.COUNT, 1
         if kind is None:
             raise LocalProtocolError(f"{function} of {self.aggregate.name} needs an argument")
-        if function in _PICKING:
+        if function in PICKING:
             return self._choose_picking(function, kind)
         if function in _BITS and t.is_integer(kind):
             return kind, _BITS[function], 2
@@ -382,7 +382,7 @@ class _Accumulator:
 
     def _choose_picking(self, function: str, kind: pa.DataType) -> tuple[pa.DataType, int, int]:
         """As `_choose`, of what picks one of the values."""
-        operation, self.argument_words = _PICKING[function], 2
+        operation, self.argument_words = PICKING[function], 2
         if operation in _BY:
             kind, by = kind.field(0).type, kind.field(1).type
             self.argument_words = 3
@@ -433,7 +433,7 @@ class _Accumulator:
         """The argument as the kernel takes it."""
         if self.operation == kernels.COUNT:
             return [np.zeros(len(column), dtype=np.int64)]
-        if self.operation in _BY_ORDER:
+        if self.aggregate.function in PICKING:
             return self._picked_words(column, strings)
         if self.is_text:
             assert strings is not None
@@ -499,7 +499,7 @@ class _Accumulator:
         if self.aggregate.function == "count":
             return pa.array(words[:, 0].copy())
         is_null = words[:, 0] == 0
-        if self.operation in _BY_ORDER and not self.is_text:
+        if self.aggregate.function in PICKING and not self.is_text:
             is_null |= words[:, self.value_at + 1] == 0
             return column_of(words[:, self.value_at], is_null, self.result)
         if self.operation == kernels.MOMENTS:

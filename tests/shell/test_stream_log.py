@@ -476,6 +476,20 @@ def test_what_a_disk_has_refused_to_store_is_no_part_of_the_log(
     log.sync()
     put(log, 2)
 
+    refuse_to_sync(log, monkeypatch)
+    assert values(tmp_path) == list(range(5))
+    with pytest.raises(StorageError, match="has not stored"):
+        log.sync()  # The system would say now that all is well.
+    with pytest.raises(StorageError, match="has not stored"):
+        put(log, 1)
+    log.close()
+    assert values(tmp_path) == list(range(5))
+    successor = writer(tmp_path, incarnation=2)
+    assert successor.next_id == 5
+    successor.close()
+
+
+def refuse_to_sync(log: StreamLogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(_: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -483,11 +497,37 @@ def test_what_a_disk_has_refused_to_store_is_no_part_of_the_log(
         patch.setattr(os, "fdatasync", refuses)
         with pytest.raises(StorageError, match=r"has not stored .* before tuple 7: Input/output"):
             log.sync()
-    with pytest.raises(StorageError, match="has not stored"):
-        log.sync()  # The system would say now that all is well.
-    log.close()
-    assert values(tmp_path) == list(range(5))
+
+
+def test_what_a_successor_has_taken_for_stored_is_not_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A disk keeps a writer waiting. 2. It is replaced. 3. The disk refuses what it had."""
+    log = writer(tmp_path)
+    put(log, 5)
+    log.sync()
+    put(log, 2)
     successor = writer(tmp_path, incarnation=2)
+    refuse_to_sync(log, monkeypatch)
+    log.close()
+    put(successor, 3)
+    successor.close()
+    assert values(tmp_path) == list(range(10))
+
+
+def test_a_successor_that_has_read_ahead_looks_again_behind_what_was_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+    log.sync()
+    put(log, 2)
+    tail = StreamLogReader(str(tmp_path), 0, skips=True)
+    tail.skip_to_end()
+    assert tail.next_id == 7
+    refuse_to_sync(log, monkeypatch)
+    log.close()
+    successor = StreamLogWriter(str(tmp_path), SCHEMA, "s", 2, tail=tail)
     assert successor.next_id == 5
     successor.close()
 

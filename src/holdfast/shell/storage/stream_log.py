@@ -8,7 +8,6 @@ knowing it can do no harm: nobody reads what it still writes.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import mmap
 import os
@@ -173,8 +172,7 @@ def _changed_ns(folder: Path) -> int:
 class _SegmentReader:
     """Reads the records of one segment from its start.
 
-    A segment that does not change any more is mapped into memory instead: pages that others have
-    read are not copied, which takes a third of the time.
+    A segment that does not change any more is mapped into memory, which takes a third of the time.
     """
 
     def __init__(self, segment: Segment, *, skips: bool = False, is_finished: bool = False) -> None:
@@ -251,6 +249,10 @@ class _SegmentReader:
             return b""
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         return mmap.mmap(self._file, size, flags, mmap.PROT_READ, offset=self._buffer_at)
+
+    def is_cut(self) -> bool:
+        """Whether the writer has taken back something that is read already."""
+        return os.fstat(self._file).st_size < self._buffer_at + len(self._buffer)
 
     def has_record_beyond(self) -> bool:
         """Whether a whole record follows what is corrupt, so that it is no torn end."""
@@ -367,8 +369,9 @@ class StreamLogReader(LogFollower):
         return True
 
     def is_in(self, segment: Segment) -> bool:
-        """Whether it is this segment that is being read."""
-        return self._reader is not None and self._reader.segment.path == segment.path
+        """Whether it is this segment that is being read, and it holds all that was read."""
+        reader = self._reader
+        return reader is not None and reader.segment.path == segment.path and not reader.is_cut()
 
     def require_end(self) -> None:
         """What follows what has been read may be the torn end of a record, but no record.
@@ -489,8 +492,8 @@ class StreamLogWriter:
         self.next_id = first_id or 0
         self.owners: Owners = ()
         self._file = -1
-        self._size = self._synced_bytes = 0  # of the segment
-        self._has_failed = False  # nobody knows what is on disk behind those
+        self._size = self._synced_bytes = self._header_bytes = 0  # of the segment
+        self._failure = ""  # nobody knows what is on disk behind those
         self._switching = threading.RLock()  # Another thread may sync, and begin a segment.
         self._appending = threading.Lock()  # Taken behind the other one.
         self._open(tail)
@@ -573,7 +576,7 @@ class StreamLogWriter:
             raise
         except OSError as error:
             raise self._no_room(error) from error
-        self._size = len(header)
+        self._size = self._header_bytes = len(header)
         self._begun_s, self._begun_id = time.monotonic(), self.next_id
         self._synced_bytes = 0
 
@@ -593,6 +596,8 @@ class StreamLogWriter:
                 if self._is_segment_full():
                     self._begin_segment()
         with self._appending:
+            if self._failure:
+                raise StorageError(self._failure)
             self._write(RecordKind.DATA, tuple_type, boundary_us, created_us, batch)
             self.next_id += batch.num_rows
 
@@ -659,12 +664,12 @@ class StreamLogWriter:
 
     def _sync_file(self) -> None:
         """1. A disk refuses. 2. The system forgets that it had something to write. 3. The next sync
-        says that all is well, a successor's too. So what was refused must go: see `close`.
+        says that all is well, a successor's too. So what was refused must go at once.
         """
         size = self._size
         try:
-            if self._has_failed:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if self._failure:
+                raise StorageError(self._failure)
             os.fdatasync(self._file)
         except OSError as error:
             raise self._refused(error) from error
@@ -677,11 +682,16 @@ class StreamLogWriter:
             raise self._refused(error) from error
 
     def _refused(self, error: OSError) -> StorageError:
-        self._has_failed = True
-        return StorageError(
-            f"{self._stream}: the disk of {self._folder} has not stored what was written before "
-            f"tuple {self.next_id}: {error.strerror}; see to it, then start again"
-        )
+        """It is no part of the log, unless a successor has taken it for stored."""
+        with self._appending:
+            self._failure = (
+                f"{self._stream}: the disk of {self._folder} has not stored what was written "
+                f"before tuple {self.next_id}: {error.strerror}; see to it, then start again"
+            )
+            if SegmentFolder(self._folder).listed().newest <= self._incarnation:
+                with suppress(OSError):
+                    os.ftruncate(self._file, max(self._synced_bytes, self._header_bytes))
+        return StorageError(self._failure)
 
     def publish(self) -> None:
         """Let readers see everything appended so far: they do."""
@@ -715,11 +725,8 @@ class StreamLogWriter:
                 segment.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file; what the disk has refused to store is no part of the log."""
+        """Close the file."""
         if self._file >= 0:
-            if self._has_failed:
-                with suppress(OSError):
-                    os.ftruncate(self._file, self._synced_bytes)
             os.close(self._file)
             self._file = -1
 

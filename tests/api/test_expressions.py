@@ -124,6 +124,7 @@ def test_a_mistake_is_named_when_the_dataflow_is_built(text: str, message: str) 
         ("CAST(a AS BINARY)", "BIGINT AS BINARY"),
         ("at + INTERVAL 1 MONTH", "intervals are whole numbers of"),
         ("name COLLATE UTF8_LCASE", "a collation"),
+        ("hash(INTERVAL 2 DAY)", "is an interval; it has no hash here"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(text: str, message: str) -> None:

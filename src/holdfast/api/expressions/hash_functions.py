@@ -17,9 +17,9 @@ import xxhash
 
 from holdfast.api.expressions.nested import parts_of, per_array
 from holdfast.api.expressions.signatures import ANY, Function
-from holdfast.api.expressions.types import name_of
+from holdfast.api.expressions.types import holds_interval, name_of
 from holdfast.api.expressions.values import Value, derived_from_all
-from holdfast.errors import DataflowError
+from holdfast.errors import DataflowError, UnsupportedError
 
 Seeds = npt.NDArray[Any]
 _SEED = 42
@@ -131,6 +131,8 @@ def _function(hash_: _Hash) -> Function:
         for arg in args:
             if _holds_map(arg.type):
                 raise DataflowError(f"{text}: {arg.text} is {name_of(arg.type)}; maps have no hash")
+            if holds_interval(arg.type):
+                raise UnsupportedError(f"{text}: {arg.text} is an interval; it has no hash here")
 
         def kernel(*columns: pa.Array) -> pa.Array:
             hashed = np.full(len(columns[0]), _SEED, hash_.kind)

@@ -80,6 +80,7 @@ def evaluate(text: str, a: list[int | None], b: list[int | None]) -> list[object
         ("to_char(a, 'S9S')", "has two signs"),
         ("from_utc_timestamp(at, 'Europe/Nowhere')", "there is no time zone"),
         ("hash(map('a', a))", "maps have no hash"),
+        ("size(sequence(-1, 9223372036854775807))", "a sequence of 9223372036854775809 elem"),
         ("CASE WHEN a > 0 THEN 1 ELSE at END", "no common type"),
         ("NULL", "NULL without a type"),
         ("CAST('x' AS INT)", "'x' is no INT"),

@@ -514,10 +514,10 @@ def _sequence(args: Sequence[Value], text: str) -> Value:
         step = (1 if stop >= start else -1) if step is None else step
         if (step == 0 and start != stop) or (stop - start) * step < 0:
             raise EvaluationError(f"no sequence from {start} to {stop} by {step}")
-        numbers = range(start, stop + (1 if stop >= start else -1), step or 1)
-        if len(numbers) > LONGEST:
-            raise EvaluationError(f"a sequence of {len(numbers)} elements")
-        return list(numbers)
+        count = (stop - start) // (step or 1) + 1
+        if count > LONGEST:
+            raise EvaluationError(f"a sequence of {count} elements")
+        return [start + n * (step or 1) for n in range(count)]
 
     numbers = [coerce(arg, of) for arg in args]
     return derived(pa.list_(of), text, per_row(one, pa.list_(of)), *numbers, is_total=False)

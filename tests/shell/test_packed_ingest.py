@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +13,21 @@ import pytest
 from test_retention_ingest import META, NOTHING_KEPT, Crash, never, put, read, recording
 
 from holdfast.core.queues import packing
-from holdfast.core.queues.packing import PackName, due, packs_in
+from holdfast.core.queues.packing import PackName, due, packs_in, within_others
 from holdfast.core.queues.recording import Recording
 from holdfast.core.queues.retention import FOR_EVER, Piece
+from holdfast.core.wire.ingest_commits import encode_commit
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
-from holdfast.shell.storage import ingest_log, ingest_packing
+from holdfast.shell.storage import commit_packs, ingest_log, ingest_packing
 from holdfast.shell.storage.commit_counting import CommitCounter, CommitFinder, first_id_of
 from holdfast.shell.storage.commit_store import CommitStore
-from holdfast.shell.storage.errors import FileDamaged, JournalSuperseded, TuplesRemoved
-from holdfast.shell.storage.ingest_log import IngestLogReader, late_rows_of
+from holdfast.shell.storage.errors import (
+    FileDamaged,
+    JournalSuperseded,
+    StorageError,
+    TuplesRemoved,
+)
+from holdfast.shell.storage.ingest_log import IngestLogReader, late_rows_of, records_of
 from holdfast.shell.storage.ingest_trimming import IngestTrimmer
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.storage.user_rows import FilesFormat
@@ -34,18 +40,23 @@ WAYS = [(0, 1), (0, 2), (1, 2)]
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few commits are a pack that a test makes many."""
+    monkeypatch.setattr(ingest_packing, "due", due_in(BLOCKS))
 
+
+def due_in(blocks: tuple[int, ...]) -> Callable[..., list[PackName]]:
     def soon(pieces: Any, packs: Any, now_us: int) -> list[PackName]:
-        return due(pieces, packs, now_us, BLOCKS)
+        return due(pieces, packs, now_us, blocks)
 
-    monkeypatch.setattr(ingest_packing, "due", soon)
+    return soon
 
 
-def packed(root: str, now_us: int = LATER_US) -> int:
+def packed(root: str, now_us: int = LATER_US, blocks: tuple[int, ...] = BLOCKS) -> int:
     trimmer = IngestTrimmer(root, 2, never)
     try:
         trimmer.trim(FOR_EVER, {}, 0)
-        return trimmer.pack(now_us)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ingest_packing, "due", due_in(blocks))
+            return trimmer.pack(now_us)
     finally:
         trimmer.close()
 
@@ -226,6 +237,155 @@ def test_a_writer_that_stood_still_takes_the_packed_commit_for_its_own(tmp_path:
     assert late_put
     assert "00000000000000000003.json" not in names_in(root, "commits")
     assert read(root, 0, 1, 0).tuples == whole.tuples
+
+
+def test_a_late_writer_is_refused_whose_commit_goes_into_a_longer_pack_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """1. It lists packs. 2. A longer one is made of them. 3. It looks into those it has listed."""
+    root = str(tmp_path)
+    recording(root, 3, commits=12)
+    whole = read(root, 0, 1, 0)
+    packed(root, blocks=(4,))
+    store, late = CommitStore(root), replace(commit_at(root, 3), by="somebody else")
+    listed = store.packs.look
+
+    def look(**options: Any) -> None:
+        listed(**options)
+        if "00000000000000000003.json" in names_in(root, "commits"):
+            assert packed(root) == 1
+
+    store.packs.look = look  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="batch 3 was written by 'q'"):
+        store.record(Recording(late, 3))
+    assert names_in(root, "packs") == [str(PackName(0, 8)).rpartition("/")[2]]
+    assert read(root, 0, 1, 0).tuples == whole.tuples
+
+
+def test_what_is_in_a_pack_is_found_in_the_longer_one_that_was_made_of_it(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    recording(root, 3, commits=12)
+    packed(root, blocks=(4,))
+    packs = [CommitStore(root).packs for _ in range(3)]
+    for each in packs:
+        each.look()
+    whole = packs[0].content(3)
+    packed(root)
+    assert whole is not None
+    assert packs[1].holds(3)
+    assert packs[2].size_of_rows(3) is not None
+    assert packs[0].content(3) == whole
+
+
+@pytest.mark.parametrize("scheme", ["", "local://"])
+def test_a_reader_takes_no_commit_whose_name_a_late_writer_has_taken_again(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packs are made right after the reader has listed them."""
+    monkeypatch.setattr(commit_packs, "_LOOK_INTERVAL_S", 1e9)
+    root = f"{scheme}{tmp_path}"
+    recording(root, 3, commits=12)
+    reader, right = CommitStore(root), commit_at(root, 6)
+    assert reader.commit(5) is not None
+    packed(root)
+    late = replace(right, files=())
+    store_at(root).put("commits/00000000000000000006.json", [encode_commit(late)])
+    assert right.files
+    assert reader.commit(6) == right
+
+
+def test_records_that_are_fewer_than_their_commit_says_are_refused(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    recording(root, 3, commits=12)
+    packed(root)
+    store = CommitStore(root)
+    files = [(number, file) for number in range(12) for file in commit_at(root, number).files]
+    for number, file in (files[0], files[-1]):
+        assert sum(each.count for each in records_of(root, store, number, file)) == file.count
+        more = replace(file, count=file.count + 1)
+        with pytest.raises(FileDamaged, match="its commit says"):
+            list(records_of(root, store, number, more))
+    assert (files[0][0] < 8, files[-1][0] > 9) == (True, True), "in a pack, and in its own file"
+
+
+def test_a_pack_is_read_once_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path)
+    recording(root, 3, commits=44)
+    trimmer = IngestTrimmer(root, 1, never)
+    trimmer.trim(FOR_EVER, {}, 0)
+    assert trimmer.pack(LATER_US) > 4
+    assert trimmer.pack(LATER_US) == 0
+    asked: list[str] = []
+    kind = type(store_at(root))
+    for name in ("size", "read_into"):
+        monkeypatch.setattr(kind, name, lambda _, of, *more: asked.append(of))
+    assert trimmer.pack(LATER_US) == 0
+    assert not asked
+
+
+def test_short_packs_are_found_within_longer_ones_without_comparing_all() -> None:
+    class Packs(tuple[PackName, ...]):
+        passes = 0
+
+        def __iter__(self) -> Iterator[PackName]:
+            Packs.passes += 1
+            return super().__iter__()
+
+    short = [PackName(first, first + 4) for first in range(0, 400, 4)]
+    assert within_others(Packs([PackName(0, 8), PackName(16, 24), *short])) == [
+        PackName(0, 4), PackName(4, 8), PackName(16, 20), PackName(20, 24)
+    ]  # fmt: skip
+    assert Packs.passes <= 3
+
+
+def test_who_looks_for_the_newest_commit_lists_packs_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_packs, "_LOOK_INTERVAL_S", 1e9)
+    root = str(tmp_path)
+    recording(root, 3, commits=12)
+    finder, listings = CommitFinder(root), list[str]()
+    kind = type(store_at(root))
+    names = kind.names
+
+    def counted(self: Any, folder: str = "") -> list[str]:
+        listings.append(folder)
+        return names(self, folder)
+
+    monkeypatch.setattr(kind, "names", counted)
+    assert [finder.newest() for _ in range(5)] == [11] * 5
+    assert sorted(listings) == ["commits", "packs"]
+    put(root, random.Random(1), 12, 1_000)
+    assert finder.newest() == 12
+
+
+def test_names_of_packs_are_durable_before_what_they_hold_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver has put them, and may not have come as far."""
+    root = str(tmp_path)
+    recording(root, 3, commits=12)
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest_packing.Packer, "_clear", lambda *_: None)
+        packed(root)
+    changes: list[str] = []
+    kind = type(store_at(root))
+    delete = kind.delete
+
+    def noted(self: Any, name: str) -> None:
+        changes.append(name)
+        delete(self, name)
+
+    monkeypatch.setattr(kind, "delete", noted)
+    monkeypatch.setattr(ingest_packing, "sync_path", lambda path: changes.append(str(path)))
+    packed(root)
+    assert changes[:2] == [f"{root}/packs", root]
+    assert any(change.startswith("commits/") for change in changes[2:])
+    changes.clear()
+    packed(root)
+    assert not changes, "nothing was to be deleted"
 
 
 def commit_at(root: str, number: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from holdfast.core.queues.packing import PACKED_AFTER_US, due, packs_in
+from holdfast.core.queues.packing import PACKED_AFTER_US, due, packs_in, within_others
 from holdfast.core.queues.recording import NO_COMMIT, Commit
 from holdfast.core.queues.retention import Piece
 from holdfast.core.wire.commit_packs import (
@@ -119,9 +119,8 @@ class PackedLog:
     def _clear(self) -> _Part[None]:
         simulation = self._simulation
         packs = packs_in((yield from simulation.listed("packs")))
-        for pack in packs:
-            if any(other.contains(pack) for other in packs):
-                yield Delete(str(pack))
+        for pack in within_others(packs):
+            yield Delete(str(pack))
         for name in (yield from simulation.listed("commits")):
             if any(pack.holds(_number(name)) for pack in packs):
                 yield Delete(name)

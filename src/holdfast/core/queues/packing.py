@@ -59,9 +59,10 @@ class PackName:
         """Whether a commit is in it."""
         return self.first <= number < self.end
 
-    def contains(self, other: PackName) -> bool:
-        """Whether all of another, shorter one is in it."""
-        return self != other and self.first <= other.first and other.end <= self.end
+    @property
+    def length(self) -> int:
+        """How many commits are in it."""
+        return self.end - self.first
 
 
 def packs_in(names: Iterable[str]) -> list[PackName]:
@@ -71,7 +72,18 @@ def packs_in(names: Iterable[str]) -> list[PackName]:
         first, _, end = name.removeprefix(f"{PACKS}/").removesuffix(".pack").partition("-")
         if first.isdigit() and end.isdigit() and str(PackName(int(first), int(end))) == name:
             found.append(PackName(int(first), int(end)))
-    return sorted(found, key=lambda pack: (pack.first - pack.end, pack.first))
+    return sorted(found, key=lambda pack: (-pack.length, pack.first))
+
+
+def within_others(packs: Collection[PackName]) -> list[PackName]:
+    """Those of which all is in a longer one, in the same order. Cost: O(packs)."""
+    known = set(packs)
+    lengths = {pack.length for pack in known}
+    return [
+        pack
+        for pack in packs
+        if any(_block(pack.first, of) in known for of in lengths if of > pack.length)
+    ]
 
 
 def due(

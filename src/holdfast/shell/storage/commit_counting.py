@@ -46,20 +46,19 @@ class CommitFinder:
     def __init__(self, root: str) -> None:
         """Nothing is looked at yet; the log need not exist."""
         self._root = root
+        self._store: CommitStore | None = None  # It knows which packs there are.
         self._newest: int | None = None
 
     def newest(self) -> int:
         """Its id; -1: there is none."""
-        if not has_files(self._root):
-            return NO_COMMIT
-        store = CommitStore(self._root)
-        try:
-            if self._newest is None:
-                self._newest = store.newest()
-            while store.has(self._newest + 1):
-                self._newest += 1
-        finally:
-            store.close()
+        if self._store is None:
+            if not has_files(self._root):
+                return NO_COMMIT
+            self._store = CommitStore(self._root)
+        if self._newest is None:
+            self._newest = self._store.newest()
+        while self._store.has(self._newest + 1):
+            self._newest += 1
         return self._newest
 
 

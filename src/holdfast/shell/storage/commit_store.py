@@ -32,7 +32,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.beginnings import beginning_of
 from holdfast.shell.storage.commit_packs import CommitPacks
 from holdfast.shell.storage.errors import FileDamaged, LogEnded, StorageError
-from holdfast.shell.storage.places import is_remote, read_if_any, store_at
+from holdfast.shell.storage.places import read_if_any, store_at
 from holdfast.shell.stores.base import NameTaken
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class CommitStore:
         self._root = root
         self._store = store_at(root)
         self.packs = CommitPacks(self._store, root)
-        self._looks_always = not is_remote(root)
         self._last: tuple[int, Commit] | None = None  # of those read in packs
 
     def record(self, recording: Recording) -> Counted:
@@ -184,7 +183,7 @@ class CommitStore:
             return packed
         name = _name(number)
         found = read_if_any(self._store, name)
-        self.packs.look(seldom=found is None or not self._looks_always)
+        self.packs.look(seldom=found is None)
         packed = self._packed(number)
         if packed is not None or found is None:
             return packed

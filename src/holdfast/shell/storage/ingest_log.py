@@ -668,8 +668,9 @@ def records_of(
     """
     meta = read_meta(root)
     if file.user is not None:
-        return user_records(meta, file, ())
-    return _own_records(root, commits, number, file, meta)
+        return _counted(file.name, file.count, user_records(meta, file, ()))
+    own = _own_records(root, commits, number, file, meta)
+    return _counted(file_place(root, file.name), file.count, own)
 
 
 def _own_records(
@@ -677,7 +678,7 @@ def _own_records(
 ) -> Iterator[LoggedBatch]:
     """The records of a commit's file, in a pack or where it was written.
 
-    If it goes into a pack meanwhile, the rest comes from there.
+    If it goes into a pack meanwhile, the rest comes from there. They may be too few: `_counted`.
     """
     rows, schema = 0, with_time(meta.schema)
     packed = commits.packed(number, file, schema)

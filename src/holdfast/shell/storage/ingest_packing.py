@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import shutil
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.queues.packing import PackName, due
+from holdfast.core.queues.packing import PACKS, PackName, due, within_others
 from holdfast.core.wire.commit_packs import PackMaker
 from holdfast.core.wire.ingest_commits import encode_commit
 from holdfast.core.wire.log_records import RecordKind, encode_record
 from holdfast.shell.storage.errors import FileMissing
 from holdfast.shell.storage.ingest_log import IDLE, file_place, records_of
+from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, store_at
+from holdfast.shell.storage.rights import storage_error
 from holdfast.shell.stores.base import NameTaken
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ class Packer:
         """
         packs = self._commits.packs
         packs.look()
-        whole = [name for name in packs.names() if packs.is_whole(name)]
+        whole = packs.whole()
         made = list(islice(due(pieces, whole, now_us), _AT_ONCE))
         for name in made:
             self._make(name)
@@ -91,9 +94,7 @@ class Packer:
 
     def _parts(self, number: int, file: IngestFile) -> Iterator[bytes | pa.Buffer]:
         """The records of a file as they are in a pack."""
-        rows = 0
         for logged in records_of(self._root, self._commits, number, file):
-            rows += logged.count
             yield from encode_record(
                 RecordKind.DATA,
                 logged.tuple_type,
@@ -103,24 +104,33 @@ class Packer:
                 logged.created_us,
                 logged.batch,
             )
-        if rows != file.count:
-            raise FileMissing(
-                file_place(self._root, file.name), f"commit {number} says {file.count} rows"
-            )
 
     def _clear(self, packs: set[PackName]) -> None:
         """Delete what packs hold, also what an earlier driver has left. Commits go last."""
-        for name in packs:
-            if any(other.contains(name) for other in packs):
-                self._store.delete(str(name))
-        for number in self._commits.numbers():
-            if not self._commits.packs.holds(number):
-                continue
+        within = within_others(packs)
+        packed = [n for n in self._commits.numbers() if self._commits.packs.holds(n)]
+        if (within or packed) and not is_remote(self._root):
+            self._sync_names()
+        for name in within:
+            self._store.delete(str(name))
+        for number in packed:
             commit = self._commits.commit(number)
             for file in () if commit is None else commit.files:
                 delete_file(self._root, file)
             self._store.delete(f"{IDLE}/{number:020d}.json")
             self._commits.delete(number)
+
+    def _sync_names(self) -> None:
+        """Make the names of packs durable: another driver may have put one a moment ago.
+
+        Raises `StorageError`.
+        """
+        folder = Path(local_path(self._root))
+        try:
+            sync_path(folder / PACKS)
+            sync_path(folder)
+        except OSError as error:
+            raise storage_error(error, folder) from error
 
 
 def delete_file(root: str, file: IngestFile) -> None:

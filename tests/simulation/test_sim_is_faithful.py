@@ -311,3 +311,13 @@ def test_what_the_simulated_driver_and_its_nodes_say_crosses_the_wire_as_bytes(
     assert {"HelloReceived", "KeepAliveReceived", "AssignmentReceived", "PeerTold"} <= set(said)
     monkeypatch.setattr(simulated_driver, "encode", lambda word: b"[]")
     assert simulate(Run(3)).invariant is not None
+
+
+def test_what_comes_after_a_limit_happens_when_the_run_goes_on() -> None:
+    scheduler, happened = Scheduler(1), list[int]()
+    for at_us in (10, 20, 30):
+        scheduler.after(at_us, lambda: happened.append(scheduler.now_us))
+    assert not scheduler.run(lambda: False, lambda: 15)
+    assert happened == [10]
+    assert not scheduler.run(lambda: False, lambda: 35)
+    assert happened == [10, 20, 30]

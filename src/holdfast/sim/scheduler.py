@@ -35,10 +35,8 @@ class Scheduler:
 
     def run(self, is_over: Callable[[], bool], limit_us: Callable[[], int]) -> bool:
         """Run until `is_over`; False when virtual time passed `limit_us` before, or all is idle."""
-        while self._heap:
+        while self._heap and self._heap[0][0] <= limit_us():  # What comes later stays for later.
             at_us, _, action = heapq.heappop(self._heap)
-            if at_us > limit_us():
-                return False
             self.now_us = at_us
             self.events += 1
             action()

@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.core.coordinator.events import KeepAliveReceived
 from holdfast.core.coordinator.reports import StatisticsReported
 from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.haunit.told import FiguresWanted
+from holdfast.core.wire.node_words import Task, decode_from_node
 from holdfast.shell.spark.node_reports import NodeReports
 from holdfast.shell.telemetry import LatencyHistogram
 
@@ -20,6 +22,7 @@ class Spoken:
 
     Attributes:
         said: The words so far.
+        machine: The node's.
         stale_looks: How often topics were looked after whose readers have waited for long.
     """
 
@@ -27,7 +30,8 @@ class Spoken:
         self.said: list[object] = []
         self.stale_looks = 0
         limits = SimpleNamespace(keep_alive_ms=100)
-        machine = SimpleNamespace(is_secondary=False, statistics=NodeStatistics)
+        machine = SimpleNamespace(is_secondary=False, statistics=NodeStatistics, trouble=None)
+        self.machine = machine
         channels = SimpleNamespace(say=self._say, refused_frames=0, refused_handshakes=0)
         sinks = SimpleNamespace(
             latency=LatencyHistogram(), waits=SimpleNamespace(trouble=""), sync_stale=self._look
@@ -103,6 +107,24 @@ def test_whoever_asks_is_answered_at_the_end_of_the_turn_and_once(clock: list[fl
     assert spoken.figures == 2
     turn(spoken, clock, 1)
     assert spoken.figures == 2
+
+
+def test_a_node_without_a_copy_of_its_state_says_so(clock: list[float]) -> None:
+    spoken = Spoken()
+    turn(spoken, clock, 5)
+    assert _waits(spoken) == ()
+    spoken.machine.trouble = "the secondary of counts[0] has no copy: output is spilled"
+    turn(spoken, clock, 200)
+    assert _waits(spoken) == (spoken.machine.trouble,)
+
+
+def _waits(spoken: Spoken) -> tuple[str, ...]:
+    """What the thread says next that the node waits for."""
+    word = spoken.reports._alive_word
+    assert word is not None
+    alive = decode_from_node([word], Task("t", "counts[0]", 1, 1))
+    assert isinstance(alive, KeepAliveReceived)
+    return alive.waits
 
 
 def test_the_last_words_do_not_wait(clock: list[float]) -> None:

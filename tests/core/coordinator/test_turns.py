@@ -78,6 +78,15 @@ def test_a_turn_of_before_is_none_for_the_next_correction() -> None:
     assert made.left(B, ONE) == [GrantTurn(A, ONE, 2)]
 
 
+def test_a_word_of_before_takes_no_turn_away() -> None:
+    """It has been under way for long; nobody else may correct at the same time."""
+    made = turns(2, {A, B})
+    made.wanted(TurnWanted(A, ONE, 2), 0)
+    made.wanted(TurnWanted(B, ONE, 1), 0)
+    assert made.wanted(TurnWanted(A, ONE, 1), 1) == []
+    assert (made.has_turn(A), made.has_turn(B)) == (True, False)
+
+
 def test_who_asks_for_another_turn_has_left_the_one_before() -> None:
     """Though that word was lost."""
     made = turns(2, {A, B})

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -257,6 +258,93 @@ def test_what_the_secondary_has_come_to_is_noted_and_no_other_cut() -> None:
     made.check_invariants()
     made.step(events.RestartPointStored(asked.point.sequence), 440)
     assert unit.inputs.needed_from == {A: 3}  # Though no receiver has anything yet.
+
+
+def mirror(made: Durability, effects: list[Effect]) -> list[Effect]:
+    """The secondary applies the delta that is told; the effects: what is to be stored."""
+    (delta,) = (e.delta for e in effects if isinstance(e, events.SendDelta))
+    stream = SURVIVES_ONE.replica_stream
+    got = events.DeltaAckReceived(stream, ONE, ONE, delta.sequence, delta.pages, is_applied=True)
+    return made.delta_acknowledged(got, 0)
+
+
+def sync(unit: HAUnit, next_id: int) -> None:
+    unit.outputs.sync_sinks()
+    unit.outputs.sink_synced(events.SinkSynced(SINK, next_id))
+
+
+def test_a_secondary_that_has_nothing_new_adds_no_point() -> None:
+    unit, made = protected(SURVIVES_ONE)
+    run_pass(unit, 0, [5, 6, 7])
+    sync(unit, 3)
+    assert len(mirror(made, made.secondary_subscribed(ONE, 0))) == 1
+    assert mirror(made, made.timer_fired("delta", 50)) == []
+    run_pass(unit, 3, [8])
+    sync(unit, 4)
+    assert len(mirror(made, made.timer_fired("delta", 100))) == 1
+
+
+def test_as_long_as_output_is_spilled_points_are_noted_that_are_replayed_from() -> None:
+    """1. The receiver trims late. 2. A new secondary can have no copy. 3. It is said; the point
+    is one to replay from. 4. The receiver has trimmed: a copy serves again.
+    """
+    limits = replace(SURVIVES_ONE.limits, output_queue_bytes=1)
+    unit, made = protected(replace(SURVIVES_ONE, limits=limits))
+    unit.outputs.receivers.learn(NodeId("c"), ONE, NOBODY)
+    run_pass(unit, 0, [5, 6, 7])
+    sync(unit, 3)
+    unit.outputs.subscribe(events.SubscribeReceived(OUT, ONE, ONE, 0, 0, 1_000))
+    assert [e for e in unit.outputs.flush() if isinstance(e, events.SpillBatches)]
+    assert made.secondary_subscribed(ONE, 0) == []
+    assert made.trouble == "the secondary of n has no copy: output is spilled"
+    made.acknowledging(10, is_due=True)
+    made.acknowledging(60, is_due=True)
+    assert made.points.on_their_way() == (RestartPoint(2, {A: 3}, {A: 3}, 7, {OUT: 3, SINK: 3}),)
+    assert made.ask_to_store(60) == []  # The receiver may need what comes before it.
+    unit.outputs.acknowledge(events.AckReceived(OUT, ONE, ONE, 3, 3, 1_000))
+    (asked,) = made.ask_to_store(70)
+    assert isinstance(asked, events.StoreRestartPoint)
+    assert not asked.point.is_mirrored
+    (mirrored,) = mirror(made, made.timer_fired("delta", 100))
+    assert isinstance(mirrored, events.StoreRestartPoint)
+    assert mirrored.point.is_mirrored
+    assert made.trouble is None
+    run_pass(unit, 3, [8])
+    made.acknowledging(110, is_due=True)
+    made.check_invariants()
+    assert len(made.points.on_their_way()) == 2, "the copy counts again"
+
+
+def test_no_point_needs_again_what_producers_have_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unit, made = protected(SURVIVES_ONE)
+    run_pass(unit, 0, [5, 6, 7])
+    sync(unit, 3)
+    (asked,) = mirror(made, made.secondary_subscribed(ONE, 0))
+    assert isinstance(asked, events.StoreRestartPoint)
+    made.step(events.RestartPointStored(asked.point.sequence), 0)
+    made.secondary_replaced()
+    run_pass(unit, 3, [8])
+    monkeypatch.setattr(unit.network, "oldest_needed", lambda: np.array([1]))
+    made.acknowledging(10, is_due=True)
+    assert made.points.on_their_way() == ()
+    monkeypatch.undo()
+    run_pass(unit, 4, [9])
+    made.acknowledging(20, is_due=True)
+    assert [point.needed_from for point in made.points.on_their_way()] == [{A: 5}]
+
+
+def test_a_copy_that_is_there_takes_the_place_of_points_that_are_not_safe() -> None:
+    unit, made = protected(SURVIVES_ONE)
+    run_pass(unit, 0, [5, 6, 7])
+    sync(unit, 3)
+    made.acknowledging(10, is_due=True)
+    assert made.ask_to_store(10) == []
+    (asked,) = mirror(made, made.secondary_subscribed(ONE, 20))
+    assert isinstance(asked, events.StoreRestartPoint)
+    assert asked.point.is_mirrored
+    assert made.points.on_their_way() == asked.point.candidates()
 
 
 def test_what_is_of_another_protection_is_refused_by_name() -> None:

@@ -81,12 +81,14 @@ class Turns:
     def wanted(self, word: TurnWanted, now_ms: int) -> list[Effect]:
         """A replica wants a turn, or wants to keep it; said again, it is answered again.
 
-        The word that it has left the one before may be lost.
+        The word that it has left the one before may be lost; one that asked for that may be late.
         """
         node, said = word.node, (word.incarnation, word.asking)
         if node not in self._replicas:
             return []
         asking = self._asking.get(node)
+        if asking and asking.incarnation == word.incarnation and word.asking < asking.asking:
+            return []
         if asking is None or (asking.incarnation, asking.asking) != said:
             self._asking.pop(node, None)
             asking = self._asking[node] = _Asking(*said, now_ms)

@@ -87,6 +87,7 @@ class DeltaSender:
         self._sent_before: dict[str, int] = {}  # output tuples that it has had
         self._times_renumbered = 0  # outputs, when it had them
         self._sending: _Sending | None = None
+        self._is_kept_back = False  # the last delta: what it would have to hold is spilled
 
     def begin(self, receiver: Incarnation) -> None:
         """A secondary asks for the state: all of it at first.
@@ -104,6 +105,7 @@ class DeltaSender:
             self._pages.cancel(self._sending.snapshot)
         self._sending = None
         self._receiver = None
+        self._is_kept_back = False
         self._forget_base()
 
     def _forget_base(self) -> None:
@@ -129,6 +131,7 @@ class DeltaSender:
             self._forget_base()
         sent_before = self._sent_before if self._is_base_there else {}
         found = outputs.kept.since(sent_before)
+        self._is_kept_back = found is None
         if found is None:
             return []
         positions, batches = found
@@ -227,6 +230,19 @@ class DeltaSender:
     def under_way(self) -> int:
         """The number of the delta that is being sent; 0: none."""
         return 0 if self._sending is None else self._sending.delta.sequence
+
+    @property
+    def is_copy_missing(self) -> bool:
+        """Whether there is no copy that is brought up to date, and none on its way."""
+        return self._sending is None and (self._is_kept_back or not self._is_base_there)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no copy is brought up to date, as people should read it."""
+        if not self._is_kept_back:
+            return None
+        copy = "an old copy" if self._is_base_there else "no copy"
+        return f"the secondary of {self._plan.node} has {copy}: output is spilled"
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a delta is sent to nobody, or in another order."""

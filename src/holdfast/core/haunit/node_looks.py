@@ -142,6 +142,11 @@ class NodeLooks:
         return self._unit.outputs.has_room()
 
     @property
+    def trouble(self) -> str | None:
+        """Why it is less safe than its plan says, as people should read it; None: it is not."""
+        return self._durability.trouble
+
+    @property
     def extent(self) -> ExtentStatistics | None:
         """Of one whose windows leave footprints what a replacement would read and replay."""
         return self._durability.extent

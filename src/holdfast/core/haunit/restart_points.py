@@ -45,10 +45,20 @@ class RestartPoints:
         return self._sequence
 
     def note(self, point: RestartPoint) -> None:
-        """Note a cut of the node, later than all noted before."""
+        """Note a cut of the node, later than all noted before.
+
+        A mirrored one is safe at once, and takes the place of those that wait to be replayed from.
+        """
+        if point.is_mirrored:
+            self._noted = deque(noted for noted in self._noted if noted.is_mirrored)
         if len(self._noted) >= _NOTED_MAX:
             del self._noted[_NOTED_MAX // 2]  # Keep the oldest, the first to become safe.
         self._noted.append(point)
+
+    @property
+    def newest(self) -> RestartPoint:
+        """The one that was noted last, as far as it has not come to nothing. O(noted points)."""
+        return [self.retained[0], *self._asked, *self._noted][-1]
 
     def ask(self, is_safe: Callable[[RestartPoint], bool], now_ms: int) -> RestartPoint | None:
         """The newest point that has become safe, to be stored; None: no other has."""

@@ -8,7 +8,7 @@ it hands the state to a node of its own process, which goes on from there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core.haunit.events import (
     DeltaReceived,
@@ -33,6 +33,7 @@ class StandbyReplica:
     """The machine of one incarnation of a passive secondary. Volatile: all fields."""
 
     is_secondary = True
+    trouble: ClassVar[str | None] = None
 
     def __init__(self, plan: NodePlan, assignment: Assignment) -> None:
         """Bring it up; call `start` for the first effects."""

@@ -173,7 +173,9 @@ class NodeReports:
         store = self._store_trouble()
         restoring = store and f"{self._spec.plan.node} is being restored: {store}"
         opening = self._sinks.waits.trouble or self._bring_up.trouble
-        waits = (*self._sources.odd(), opening, restoring)
+        machine = life.machine
+        copying = None if machine is None else machine.trouble
+        waits = (*self._sources.odd(), opening, restoring, copying)
         alive = c.KeepAliveReceived(
             self._spec.plan.node,
             life.incarnation,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import Incarnation, NodeId
     from holdfast.core.model.notes import PlacedNote
 
-_NO_PASS = -1
+NO_PASS = -1
 
 
 class DurabilityState(enum.Enum):
@@ -207,9 +207,13 @@ class Durability:
         """Whether a restart point would say anything new, and would be right."""
         if self.state is DurabilityState.FOLLOWS or not self.unit.may_cut:
             return False
+        return self.unit.passes != self._noted_pass and self._has_passed_former()
+
+    def _has_passed_former(self) -> bool:
+        """Whether the present cut is not before that of the former primary's newest point."""
         if self._noted_behind is not None and self.unit.has_passed(self._noted_behind):
             self._noted_behind = None
-        return self.unit.passes != self._noted_pass and self._noted_behind is None
+        return self._noted_behind is None
 
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut as a point that will be noted; args as of `HAUnit.cut`."""
@@ -218,7 +222,7 @@ class Durability:
 
     def note_again(self) -> None:
         """The last cut came to nothing: the next one is not too soon."""
-        self._noted_pass = _NO_PASS
+        self._noted_pass = NO_PASS
 
     def ask_to_store(self, now_ms: int) -> list[Effect]:
         """Send the newest point that has become safe to the coordinator."""
@@ -275,6 +279,11 @@ class Durability:
     def delta_under_way(self) -> int:
         """The number of the delta that a secondary is being sent; 0: none."""
         return 0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it is less safe than its plan says, as people should read it; None: it is not."""
+        return None
 
     @property
     def extent(self) -> ExtentStatistics | None:

@@ -178,3 +178,27 @@ def test_without_input_a_node_that_went_back_to_the_oldest_of_two_lines_cuts_onc
         made = [e for _ in range(3) for e in running.step(TimerFired("checkpoint"))]
         stored_ = [e.point.sequence for e in made if isinstance(e, events.StoreRestartPoint)]
         assert stored_ == cuts
+
+
+@pytest.mark.parametrize(
+    ("kept", "bytes_max", "cuts_at"), [(1, 1 << 20, [4, 8]), (2, 1 << 20, [4, 8, 8]), (1, 96, [3, 6])]
+)
+def test_a_gate_asks_for_a_cut_before_it_stops_its_node_and_again_only_for_what_came_since(
+    kept, bytes_max, cuts_at
+):
+    """1. A node goes on though half of its room is taken. 2. The line waits for cuts of others.
+    3. The node cut again and again, and nothing left earlier for that.
+    """
+    some = NodeLimits(
+        ack_tuples=0, output_queue_tuples=2, output_queue_bytes=bytes_max, gate_queues=4
+    )
+    running = _Running(replace(PLAN, checkpoints=CheckpointPlan(1_000, kept=kept), limits=some))
+    found = []
+    for first_id in range(12):
+        running.process(first_id, first_id)
+        made = running.step(TimerFired("ack"))
+        taken = running.node.positions()["processed"][A]
+        found += [taken for e in made if isinstance(e, events.WriteCheckpoint)]
+    assert found == cuts_at
+    assert running.node.positions()["processed"][A] == max(cuts_at), "it waits for the line"
+    assert _written(running.step(LineTold(1))) == list(range(min(cuts_at)))

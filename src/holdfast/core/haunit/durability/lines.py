@@ -120,8 +120,10 @@ class Lines(Checkpointed):
         return effects
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
-        has_changed, kept = self.unit.passes != self._alike_pass, self._checkpoints.kept
-        if kept == 1 or has_changed or self._alike < kept:
+        """Cut for what no cut covers yet; and, if nothing more came, until lines can share it."""
+        has_changed = self.unit.passes != self._alike_pass
+        lacks_points = not has_changed and self._alike < self._checkpoints.kept
+        if lacks_points or self._gate.has_filled_since_cut(self.unit.plan.limits):
             return self._cut_if_due(now_ms)
         return []
 

@@ -12,6 +12,7 @@ sink's tuples leave when the line moves, and then this may be another incarnatio
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit.outputs.gate import Gate
@@ -25,6 +26,42 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import StreamId
     from holdfast.core.recovery.restart_point import RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much may wait at a gate.
+
+    Attributes:
+        tuples: Of a sink.
+        least_tuples: So many of a sink always may.
+        bytes: Of a sink, with more tuples than that.
+        edge_tuples: Of a stream to another node.
+    """
+
+    tuples: int
+    least_tuples: int
+    bytes: int
+    edge_tuples: int
+
+    @staticmethod
+    def of(limits: NodeLimits) -> _Room:
+        """All of it."""
+        most = limits.output_queue_tuples
+        return _Room(limits.gate_queues * most, most, limits.output_queue_bytes, most)
+
+    @staticmethod
+    def half_of(limits: NodeLimits) -> _Room:
+        """Half of it; of sinks at least a queue."""
+        most = limits.output_queue_tuples
+        tuples, half = max(1, limits.gate_queues // 2) * most, max(1, most // 2)
+        return _Room(tuples, half, limits.output_queue_bytes // 2, half)
+
+    def is_filled(self, sink: Sink, tuples: int) -> bool:
+        """By so many of what a sink holds, with their share of its bytes."""
+        if tuples < self.least_tuples:
+            return False
+        return tuples >= self.tuples or sink.held_bytes * tuples >= self.bytes * sink.held_tuples
 
 
 class LineGate:
@@ -44,6 +81,7 @@ class LineGate:
         self.sinks = sinks
         self._places = OutputPlaces(edges, sinks)
         self.is_awaited = False  # it will open only if the node goes on
+        self._cut_ids = self._places.next_ids
         line = point.oldest()
         self._gate = Gate({stream: line.next_ids.get(stream, 0) for stream in (*edges, *sinks)})
         if not self._gate.open_ids:
@@ -69,7 +107,8 @@ class LineGate:
     def cut(self, sequence: int) -> None:
         """The node has cut: what has been put out leaves when the line has come to this point."""
         if self._gate.open_ids:
-            self._gate.end(self._places.next_ids, self._places.next_notes)
+            self._cut_ids = self._places.next_ids
+            self._gate.end(self._cut_ids, self._places.next_notes)
             self._gate.begin(sequence + 1)
 
     def open_to(self, sequence: int) -> list[Effect]:
@@ -87,23 +126,30 @@ class LineGate:
 
     def stops_node(self, limits: NodeLimits) -> bool:
         """Whether so much waits here that the node has to wait too. Cost: O(streams)."""
-        return not self.is_awaited and self._is_full(limits, limits.gate_queues)
+        return not self.is_awaited and self._waits(_Room.of(limits), self._gate.open_ids)
 
     def wants_cut(self, limits: NodeLimits) -> bool:
         """Whether so much waits here that a cut should come soon. Cost: O(streams).
 
         The node goes on while that is written, and need not stop if the line has passed it in time.
         """
-        return self._is_full(limits, max(1, limits.gate_queues // 2))
+        return self._waits(_Room.half_of(limits), self._gate.open_ids)
 
-    def _is_full(self, limits: NodeLimits, queues: int) -> bool:
-        most = limits.output_queue_tuples
+    def has_filled_since_cut(self, limits: NodeLimits) -> bool:
+        """Whether so much waits here that no cut covers yet. Cost: O(streams).
+
+        1. A node goes on though much waits here. 2. It cuts for that. 3. The line waits for the
+        cuts of others. Another cut would not let anything out earlier.
+        """
+        return self._waits(_Room.half_of(limits), self._cut_ids)
+
+    def _waits(self, room: _Room, since: dict[str, int]) -> bool:
+        """Whether what was put out from these ids on, and waits here, fills the room."""
         return any(
-            sink.held_tuples >= queues * most
-            or (sink.held_tuples >= most and sink.held_bytes >= limits.output_queue_bytes)
-            for sink in self.sinks.values()
+            room.is_filled(sink, min(sink.held_tuples, sink.next_id - since.get(stream, 0)))
+            for stream, sink in self.sinks.items()
         ) or any(
-            edge.queue.next_id - self._gate.open_ids[stream] >= most
+            edge.queue.next_id - since.get(stream, 0) >= room.edge_tuples
             for stream, edge in self._edges.items()
         )
 

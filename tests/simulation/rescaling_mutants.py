@@ -85,11 +85,7 @@ def _forget_promises(original: Any) -> Any:
 def _leave_results_in_gates(original: Any) -> Any:
     """The line is there, and results that it has passed have not left: nobody has them then."""
     del original
-
-    def on_line(self: Any, plan: Any) -> Any:
-        return self._of_state(plan)
-
-    return on_line
+    return lambda *_: None
 
 
 def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
@@ -103,6 +99,6 @@ RESCALING_MUTANTS = {
     "has nobody send again": _mutant(division._Cut, "_senders_of_held", _have_nobody_send_again),
     "counts as stored what is not": _mutant(division._Cut, "_of_state", _count_held_as_state),
     "forgets what members had promised": _mutant(division, "begun_anew", _forget_promises),
-    "leaves results in gates": _mutant(division._Cut, "_on_line", _leave_results_in_gates),
+    "leaves results in gates": _mutant(Division, "lacking", _leave_results_in_gates),
     "divides under old incarnations": _mutant(Division, "divide", _begin_everything_anew),
 }

@@ -43,7 +43,7 @@ from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.driver.draining import Draining
 from holdfast.driver.rescaled_footprints import DividedFootprints
 from holdfast.errors import RescalingError
-from holdfast.planning.divided_regions import as_left, points_to_divide
+from holdfast.planning.divided_regions import points_to_divide
 from holdfast.planning.division import Division, Moved, Stand, instance_counts
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
@@ -134,8 +134,10 @@ class Rescaling:
             points = self._drain(cluster, committed())
         finally:
             cluster.stop()
+        self._sync_sinks()
         registry = CheckpointRegistry.of(self._entries())
-        left = as_left(self.former.nodes, points, points_to_divide(registry, self.former.nodes))
+        now = points_to_divide(registry, self.former.nodes)
+        left = self.division.left(points, now, self._home())
         if isinstance(left, str):
             self._refuse(left)
             raise AssertionError
@@ -155,6 +157,7 @@ class Rescaling:
         reason = self.division.why_not_from(points)
         if reason is not None:
             self._refuse(reason)
+        self._sync_sinks()
         self._decide([*self._divided(points), DataflowDecided(text)])
 
     # -- draining -----------------------------------------------------------------------------
@@ -187,9 +190,11 @@ class Rescaling:
     def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[JournalEntry]:
         """The journal's new entries; the checkpoints that they lead to are written."""
         newest = CheckpointRegistry.of(self._entries()).incarnations()
+        return self.division.divide(points, newest, self._home())
+
+    def _sync_sinks(self) -> None:
         for place in self._sink_paths().values():
             _sync(place)
-        return self.division.divide(points, newest, self._home())
 
     def _entries(self) -> list[JournalEntry]:
         return read_entries(os.path.join(self.location, JOURNAL_FOLDER))

@@ -2,7 +2,8 @@
 
 A region that works off its input comes to rest: its line then stands where all members are. What
 each has sent is what its receivers have processed, and all results have left the gates. So no
-channel has anything to divide, no checkpoint has output, and sinks lack nothing. If a unit of a
+channel has anything to divide, no checkpoint has output, and sinks lack nothing. Sinks are looked
+at again when all is stopped and synced: the end of a log may have gone with its machine. If a unit of a
 region changes, all members begin anew: streams between them at id 0, rules without clocks, in the
 next round. What a sender has promised stays promised, or receivers would have acted on boundaries
 that nobody gave. The journal says that the new points are the line.
@@ -16,7 +17,7 @@ under ids that nobody would know any more: then there is no cut.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.coordinator.journal_entries import JournalEntry, LineMoved, PointNoted
 from holdfast.core.model.ids import BEGINNING_US
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId
     from holdfast.core.recovery.restart_point import RestartPoint
+
+PROCESSED_ALL: Final = 2**62
+"""Of a stream that begins anew: whatever of it is older than the boundary was processed."""
 
 
 def points_to_divide(
@@ -66,10 +70,22 @@ def as_left(
         left = now[plan.node]
         if not plan.region or left is None:
             continue
+        left = as_processed(left, points[plan.node].processed_before)
         if _positions(left) != _positions(points[plan.node]):
             return f"{plan.node} went on while it was stopped"
         found[plan.node] = replace(left, older=())
     return found
+
+
+def as_processed(point: RestartPoint, processed: Mapping[str, int]) -> RestartPoint:
+    """A point with these ids of streams of which it says `PROCESSED_ALL`.
+
+    1. A stream began anew, and a member of a region counts it as processed for as long as it lives.
+    2. The location is divided again. 3. No position of that member would be the one of its point.
+    """
+    said = point.processed_before
+    known = {s: processed.get(s, i) if i == PROCESSED_ALL else i for s, i in said.items()}
+    return replace(point, processed_before=known)
 
 
 def _positions(point: RestartPoint) -> tuple[dict[str, int], dict[str, int], int]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -42,7 +42,10 @@ from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.planning.divided_regions import (
+    PROCESSED_ALL,
+    as_left,
     as_lines,
+    as_processed,
     begun_anew,
     why_regions_stay,
     with_whole_regions,
@@ -53,9 +56,6 @@ if TYPE_CHECKING:
 
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.operators.base import Operator, Owns
-
-PROCESSED_ALL: Final = 2**62
-"""Of a stream that begins anew: whatever of it is older than the boundary was processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +244,43 @@ class Division:
         """
         return _Cut(self, stands, stored, home).points()
 
+    def left(
+        self,
+        points: Mapping[NodeId, RestartPoint],
+        now: Mapping[NodeId, RestartPoint | None],
+        home: Home,
+    ) -> dict[NodeId, RestartPoint] | str:
+        """The points of a cut as journal and sinks have them after all is stopped; or why not.
+
+        1. A sink's log holds results, readable and not synced. 2. All nodes are at a cut. 3. The
+        log's machine crashes, and the log's tail is torn. 4. All nodes are stopped. 5. Nobody would
+        put out the tail again.
+
+        Args:
+            points: Where each was when there was a cut.
+            now: `points_to_divide` of the journal that has been left.
+            home: Where sinks are, as they have been left and synced.
+        """
+        found = as_left(self.former, points, now)
+        if isinstance(found, str):
+            return found
+        for plan in self.former:
+            lacking = self.lacking(plan, found[plan.node], home)
+            if lacking is not None:
+                return f"{lacking} has lost results of {plan.node} while it was stopped"
+        return found
+
+    def lacking(self, plan: NodePlan, point: RestartPoint, home: Home) -> str | None:
+        """Which sink of a node does not hold what it goes on behind; None: all do."""
+        for stream in (s for output in plan.outputs if output.is_sink for s in output.streams):
+            before = point.next_ids.get(stream, 0)
+            if before == 0:
+                continue
+            holds = home.sink_holds(stream, before)
+            if not holds or (plan.region and home.sink_next_id(stream) < before):
+                return stream
+        return None
+
     # -- dividing -----------------------------------------------------------------------------
 
     def divide(
@@ -428,6 +465,8 @@ class _Cut:
     def _of_state(self, plan: NodePlan) -> RestartPoint | str:
         stand, stored = self.stands[plan.node], self.stored[plan.node]
         point = stored or RestartPoint()  # Without input there is no state, and no checkpoint.
+        if plan.region:
+            point = as_processed(point, stand.processed)
         waits = len(plan.inputs) > 1 and not plan.region
         if waits and stand.has_spoken and stand.boundary_us == point.boundary_us:
             # All that has come since is held. Nothing is stored for that, as no state has changed.
@@ -456,9 +495,8 @@ class _Cut:
             return point
         if any((stored or point).next_ids.get(s, 0) != i for s, i in stand.next_ids.items()):
             return f"the line has not come to where {plan.node} is"
-        for stream in (s for output in plan.outputs if output.is_sink for s in output.streams):
-            if self.home.sink_next_id(stream) < point.next_ids.get(stream, 0):
-                return f"results of {plan.node} wait for the line"
+        if self.division.lacking(plan, point, self.home) is not None:
+            return f"results of {plan.node} wait for the line"
         return point
 
     def _senders_of_held(self, found: Mapping[NodeId, RestartPoint]) -> set[NodeId] | str:

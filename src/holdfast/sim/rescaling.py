@@ -27,7 +27,7 @@ from holdfast.core.haunit.events import CheckpointWritten
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.core.recovery.restart_point import CheckpointRef
-from holdfast.planning.divided_regions import as_left, points_to_divide
+from holdfast.planning.divided_regions import points_to_divide
 from holdfast.planning.division import Division, Stand
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.checkers.fencing import Fencing
@@ -150,7 +150,7 @@ class _Run:
         home.stop()
         registry = CheckpointRegistry.of(first.journal.read())
         plans = self._before.plans
-        left = as_left(plans, found, points_to_divide(registry, plans))
+        left = division.left(found, points_to_divide(registry, plans), home)
         if isinstance(left, str):
             return Rescaled(violation=left, digest=digest)
         entries = division.divide(left, registry.incarnations(), home)

@@ -181,7 +181,8 @@ def test_without_input_a_node_that_went_back_to_the_oldest_of_two_lines_cuts_onc
 
 
 @pytest.mark.parametrize(
-    ("kept", "bytes_max", "cuts_at"), [(1, 1 << 20, [4, 8]), (2, 1 << 20, [4, 8, 8]), (1, 96, [3, 6])]
+    ("kept", "bytes_max", "cuts_at"),
+    [(1, 1 << 20, [4, 8]), (2, 1 << 20, [4, 8, 8]), (1, 96, [3, 6])],
 )
 def test_a_gate_asks_for_a_cut_before_it_stops_its_node_and_again_only_for_what_came_since(
     kept, bytes_max, cuts_at

@@ -144,7 +144,7 @@ class NodeLimits:
         output_queue_tuples: Most unsent tuples per output stream before the node stops working.
         output_queue_bytes: Retained bytes per output stream in memory; beyond, they are spilled.
         gate_queues: So many times `output_queue_tuples` of a sink may wait for the line before the
-            node stops working, within `output_queue_bytes`; half of that asks for a cut.
+            node stops working, within `output_queue_bytes`; half of both asks for a cut.
         pass_tuples: Most tuples per pass and input stream.
         ack_interval_ms: M of [HA §5.2]: period of acknowledgements and restart points.
         ack_tuples: With fewer new tuples than that, both wait for up to `ACK_INTERVALS_MAX` M.

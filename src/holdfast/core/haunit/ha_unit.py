@@ -49,10 +49,14 @@ if TYPE_CHECKING:
 
 
 class PassWitness(Protocol):
-    """Who is told of each pass that is not silent."""
+    """Who is told of each pass that is not silent, and if there is none but the replay ends."""
 
     def pass_begins(self) -> None:
         """The operators are about to be run."""
+        ...
+
+    def stream_rebased(self) -> tuple[bool, list[Effect]]:
+        """A stream is another one, amid the replay; whether that ends here, short of its cut."""
         ...
 
 
@@ -292,10 +296,13 @@ class HAUnit:
         self.outputs.rebase()
         if skipped is not None and self.plan.loses_input:
             self._run_without_input(skipped)
-        if not self.replay.is_over:
-            self.network.leave_out(())
-            return self.replay.end()
-        return []
+        if self.replay.is_over:
+            return []
+        ends, effects = (True, []) if self.witness is None else self.witness.stream_rebased()
+        if not ends:
+            return effects
+        self.network.leave_out(())
+        return effects + self.replay.end()
 
     def _run_without_input(self, skipped: tuple[Pass, ...]) -> None:
         """Close what the clock of these passes closed: it has been put out, and must not be again.

@@ -389,6 +389,8 @@ class ArrivalOrder(InputOrder):
             boundary_us = max(boundary_us, progress.boundary_us)
             decided = self._passes.decide(proceed.clock_us, proceed.seed, boundary_us, after)
         self._passes.begun(decided)
+        if self._plan.loses_input and progress.boundary_us == END_US:
+            batches = [[] for _ in batches]  # It comes again, behind a gap, and has been put out.
         low = np.array([b[0].first_id if b else NO_ID for b in batches], dtype=np.int64)
         ports = self._ports_of(batches)
         tuples = sum(len(rows.time_us) for rows in ports if rows is not None)

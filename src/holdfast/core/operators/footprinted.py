@@ -112,6 +112,13 @@ class Footprinted(Operator):
             boundary_us: What the node had acted on at the cut.
         """
 
+    def break_off_replay(self, boundary_us: int) -> None:
+        """The rest of what was to be replayed will not come; args as of `end_replay`.
+
+        It stands within a pass: windows that nothing is left of without the rest close.
+        """
+        self.end_replay(boundary_us)
+
 
 def places_of(low: np.ndarray, time_us: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Where rows stand in the node's order, as cuts count it. int64 (n,).

@@ -276,6 +276,11 @@ class FootprintedSessions(SessionWindows, Footprinted):
                 f"{len(self._open)} had"
             )
 
+    def break_off_replay(self, boundary_us: int) -> None:
+        """As `Footprinted`; a key whose last session the rest would have begun has none."""
+        self._floors = None
+        self._close(boundary_us)  # What it closes had been put out, or begun to be.
+
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """As `SessionWindows`; while it replays, it puts nothing out.
 

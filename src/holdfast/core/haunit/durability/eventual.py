@@ -87,7 +87,8 @@ class Eventual(Durability):
         needed = unit.order.needed_from(self._no_ids, is_state_kept=True)
         processed = unit.inputs.arrivals.processed_before
         boundary_us = unit.network.boundary_us
-        cut = processed[0] if len(processed) == 1 else boundary_us
+        ahead = self._footprints.cuts_ahead
+        cut = processed[0] + ahead if len(processed) == 1 else boundary_us
         return Place(cut, boundary_us, tuple(needed[s] for s in self._streams), processed)
 
     def _append(self, records: list[TupleBatch]) -> list[Effect]:
@@ -99,6 +100,14 @@ class Eventual(Durability):
         """Whatever was replayed is over."""
         self._footprints.end_replay()
         self._footprints.begin_pass()
+
+    def stream_rebased(self) -> tuple[bool, list[Effect]]:
+        """With several streams the cut is a time, and comes: what lies before it has been put out,
+        and windows go on to leave out what they have. An id may not come any more.
+        """
+        if len(self._streams) > 1:
+            return False, []
+        return True, self._append(self._footprints.renumber(self._place()))
 
     def on_check_windows(self, check: CheckWindows, now_ms: int) -> list[Effect]:
         """Write some windows, if recovery would take too long otherwise."""

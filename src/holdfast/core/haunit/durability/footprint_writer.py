@@ -103,6 +103,8 @@ class FootprintWriter:
         self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # when it last said anything
         self._has_more_to_say = False
         self._has_said_alone = False  # in the last piece of background work
+        self.cuts_ahead = 0
+        """By how much cuts are ahead of the ids of the one input stream, which began anew."""
         if extent is not None:
             self._adopt(extent, streams)
 
@@ -113,6 +115,9 @@ class FootprintWriter:
         generations = np.repeat(np.arange(len(records), dtype=np.int64), counts)
         cuts = np.array([record.mark.cut for record in records], dtype=np.int64)
         bodies = pa.concat_batches([record.bodies for record in records])
+        last = extent.last
+        self.cuts_ahead = last.cut - last.starts[0] if streams == 1 else 0
+        cuts -= self.cuts_ahead
         windows = self._operator.adopt_footprints(bodies, generations, cuts, streams)
         ends = np.cumsum(counts).tolist()
         for number, record in enumerate(records):
@@ -121,7 +126,6 @@ class FootprintWriter:
             self._order.taken(generation, windows[first : ends[number]], record.binding)
             self._bytes += record.nbytes
         self._number = len(records)
-        last = extent.last
         self._last = Place(last.cut, last.boundary_us, last.starts, last.starts)
         self._last_id = records[-1].first_id
         self._stood_at = self._last
@@ -130,6 +134,25 @@ class FootprintWriter:
     def end_replay(self) -> None:
         """The node is at the cut that it goes on from."""
         self._operator.end_replay(self._replayed_to_us)
+
+    def renumber(self, place: Place) -> list[TupleBatch]:
+        """Amid the replay, here, the one input stream has become another one.
+
+        1. A window's footprint is from behind this place. 2. Tuples come whose ids lie before its
+        cut, and it takes them. 3. A replacement would leave them out. So cuts go on behind the last
+        one whatever the ids are, and all windows get new footprints at once.
+        """
+        if self._last is None:
+            return []
+        self.cuts_ahead += self._last.cut + 1 - place.cut
+        self._stood_at = place = replace(place, cut=self._last.cut + 1)
+        self.begin_pass()
+        self._operator.break_off_replay(self._replayed_to_us)
+        records = self.say(place)
+        while (oldest := self._order.oldest) is not None and oldest.cut < place.cut:
+            record = self.check(max(1, self._operator.open_windows), place)
+            records += [] if record is None else [record]
+        return records
 
     # -- the foreground -------------------------------------------------------------------------
 
@@ -216,7 +239,7 @@ class FootprintWriter:
         self._number += 1
         said = self._operator.footprints(windows, former, self._number, windows_max)
         self._order.give_back(former, said.unfinished)
-        if not len(said.windows):
+        if not len(said.windows) and not said.closed.num_rows:
             return None
         self._stood_at = place
         return self._record(said, FootprintKind.G_CHECK, place)

@@ -23,7 +23,7 @@ from holdfast.core.haunit.plan import (
 from holdfast.core.haunit.restoration import BeginFrom, LoadingFailed, RestoredState
 from holdfast.core.machine import Effect, TimerFired
 from holdfast.core.model.footprints import FootprintKind, record_of
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.window_kinds import CountWindows
@@ -220,6 +220,26 @@ def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> 
     assert other.counted() == [(8, 3), (7, 3)]
     other.acknowledge()
     assert other.kinds()[2:] == [[FootprintKind.R, FootprintKind.R]]
+
+
+def test_windows_outlive_a_replay_that_ends_as_the_stream_begins_anew() -> None:
+    """Other tuples come under the ids between T and the cut: all windows take them."""
+    running = Running()
+    running.receive(0, 7, 7, 8)
+    running.acknowledge()
+    running.receive(3, 9)
+    running.acknowledge()
+    other = Running(TWO, running)  # It would replay the tuple 3, which key 9 has.
+    other.step(events.BoundaryReceived(A, ONE, TWO, 3, BEGINNING_US, rebased_at=3))
+    other.step(events.BoundaryReceived(A, ONE, TWO, 3, 3))
+    other.step(events.Proceed())
+    other.acknowledge()
+    third = Running(Incarnation(3), other)
+    third.receive(3, 9)
+    third.acknowledge()
+    fourth = Running(Incarnation(4), third)
+    fourth.receive(3, 9, 8, 7, 9, 8)  # From T on, which is where the stream began anew.
+    assert fourth.counted() == [(7, 3), (9, 3), (8, 3)]
 
 
 def test_an_extent_that_cannot_be_read_is_the_end() -> None:

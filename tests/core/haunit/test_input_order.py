@@ -41,11 +41,12 @@ class Rig:
         point: RestartPoint | None = None,
         passes: tuple[Pass, ...] = (),
         is_secondary: bool = False,
+        loses_input: bool = False,
     ) -> None:
         specs = tuple(InputSpec(stream, 0, SCHEMA, NodeId("p")) for stream in streams)
         self.plan = NodePlan(
             NodeId("n"), "n", 0, specs, 1, (), (),
-            merges_by_arrival=by_arrival, keeps_passes=by_arrival,
+            merges_by_arrival=by_arrival, keeps_passes=by_arrival, loses_input=loses_input,
         )  # fmt: skip
         self.streams = {
             spec.stream: InputStream(
@@ -158,6 +159,19 @@ def test_arrivals_are_decided_on_and_repeated_as_they_were() -> None:
     assert not again.order.has_pass(again.network), "the other stream's tuple is missing"
     again.receive(B, batch(0, [5, 6]))
     assert again.passes() == [([9, 1, 5], BEGINNING_US), ([3, 6], BEGINNING_US)]
+
+
+def test_what_comes_again_behind_a_gap_after_the_end_is_left_out() -> None:
+    """1. Recorded passes, of which the last acted on the end, are run without their input. 2. A
+    source without a gap brings its tuples again."""
+    rig = Rig(A, by_arrival=True, loses_input=True)
+    rig.network.resume(END_US)
+    rig.receive(A, batch(0, [1, 2], 3))
+    taken = rig.order.take(Proceed(5, 6), rig.network)
+    assert taken is not None
+    assert (taken.ports, taken.tuples) == ([None], 0)
+    assert taken.decided is not None
+    assert taken.decided.processed_before == (2,)
 
 
 def test_a_secondary_runs_what_is_logged_until_it_is_promoted() -> None:

@@ -278,8 +278,11 @@ class FootprintedSessions(SessionWindows, Footprinted):
 
     def break_off_replay(self, boundary_us: int) -> None:
         """As `Footprinted`; a key whose last session the rest would have begun has none."""
+        self._close(boundary_us)
         self._floors = None
-        self._close(boundary_us)  # What it closes had been put out, or begun to be.
+        entries = self._open.entries()
+        is_open, _ = self._last.get(np.ascontiguousarray(entries[:, 1 + _KEY_AT :]))
+        self._closing.append(entries[~is_open, 0])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """As `SessionWindows`; while it replays, it puts nothing out.

@@ -32,7 +32,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
 
 SCHEMA = pa.schema([("k", pa.int64())])
-A, OUT, LOG = StreamId("a>n"), StreamId("out"), StreamId("n~footprints")
+A, B, OUT, LOG = StreamId("a>n"), StreamId("b>n"), StreamId("out"), StreamId("n~footprints")
 ONE, TWO = Incarnation(1), Incarnation(2)
 COSTS = RecoveryCosts(tuple_us=1.0)
 
@@ -59,23 +59,27 @@ PLAN = NodePlan(
 class Running:
     """A node, all that it has written, and its newest restart point."""
 
+    plan = PLAN
+
     def __init__(self, incarnation: Incarnation = ONE, before: "Running | None" = None) -> None:
         self.log = [] if before is None else list(before.log)
         self.point = None if before is None else before.point
         ends = {LOG: self.log[-1].next_id if self.log else 0, OUT: 0}
         restored = None if self.point is None else self._restored(self.point)
-        self.node = Node(PLAN, Assignment(1, incarnation, self.point, ends), 0, restored)
+        self.node = Node(self.plan, Assignment(1, incarnation, self.point, ends), 0, restored)
         self.incarnation = incarnation
         self.results: list[TupleBatch] = []
         self.trims: list[int] = []
         self._note(self.node.start(0))
-        self.step(events.PeerIncarnationLearned(NodeId("a"), ONE))
+        for spec in self.plan.inputs:
+            assert spec.producer is not None
+            self.step(events.PeerIncarnationLearned(spec.producer, ONE))
 
     def _restored(self, point: RestartPoint) -> RestoredState:
-        restoration = ExtentRestoration(PLAN, point)
+        restoration = ExtentRestoration(self.plan, point)
         (asked,) = restoration.start()
         assert isinstance(asked, ReadExtent)
-        search = ExtentSearch(asked.ends_at, 1)
+        search = ExtentSearch(asked.ends_at, len(self.plan.inputs))
         for batch in reversed(self.log):
             if asked.from_id <= batch.first_id < asked.ends_at:
                 search.add(batch)
@@ -100,12 +104,18 @@ class Running:
             elif isinstance(effect, events.TrimFootprints):
                 self.trims.append(effect.before)
 
-    def receive(self, first_id: int, *keys: int) -> None:
+    def receive(self, first_id: int, *keys: int, stream: StreamId = A) -> None:
         times = range(first_id, first_id + len(keys))
         columns = [pa.array(keys, pa.int64()), pa.array(times, pa.int64())]
         rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
         batch = TupleBatch(first_id, rows, times[-1])
-        self.step(events.BatchReceived(A, ONE, self.incarnation, batch))
+        self.step(events.BatchReceived(stream, ONE, self.incarnation, batch))
+        while self.node.has_work:
+            self.step(events.Proceed())
+
+    def promise(self, stream: StreamId, sent_before: int, boundary_us: int, **more: int) -> None:
+        said = (stream, ONE, self.incarnation, sent_before, boundary_us)
+        self.step(events.BoundaryReceived(*said, **more))
         while self.node.has_work:
             self.step(events.Proceed())
 
@@ -230,9 +240,8 @@ def test_windows_outlive_a_replay_that_ends_as_the_stream_begins_anew() -> None:
     running.receive(3, 9)
     running.acknowledge()
     other = Running(TWO, running)  # It would replay the tuple 3, which key 9 has.
-    other.step(events.BoundaryReceived(A, ONE, TWO, 3, BEGINNING_US, rebased_at=3))
-    other.step(events.BoundaryReceived(A, ONE, TWO, 3, 3))
-    other.step(events.Proceed())
+    other.promise(A, 3, BEGINNING_US, rebased_at=3)
+    other.promise(A, 3, 3)
     other.acknowledge()
     third = Running(Incarnation(3), other)
     third.receive(3, 9)
@@ -240,6 +249,36 @@ def test_windows_outlive_a_replay_that_ends_as_the_stream_begins_anew() -> None:
     fourth = Running(Incarnation(4), third)
     fourth.receive(3, 9, 8, 7, 9, 8)  # From T on, which is where the stream began anew.
     assert fourth.counted() == [(7, 3), (9, 3), (8, 3)]
+
+
+class Merging(Running):
+    """The same of two streams, whose cuts are times."""
+
+    plan = replace(PLAN, inputs=(*PLAN.inputs, InputSpec(B, 0, SCHEMA, NodeId("b"))))
+
+
+def test_a_cut_in_time_comes_though_a_stream_begins_anew() -> None:
+    """What the other one brings again lies before the windows' own cuts, and counts once."""
+    running = Merging()
+    running.receive(0, 7, 7, 8)
+    running.receive(0, 6, 6, 9, stream=B)
+    running.acknowledge()
+    running.receive(3, 9)
+    running.promise(B, 3, 4)
+    running.acknowledge()
+    other = Merging(TWO, running)
+    other.receive(2, 9, stream=B)
+    other.promise(A, 2, BEGINNING_US, rebased_at=2)
+    other.promise(A, 2, 2)
+    other.acknowledge()
+    other.promise(A, 2, 9)
+    other.receive(3, 9, 6, stream=B)
+    other.acknowledge()
+    third = Merging(Incarnation(3), other)
+    third.promise(A, 2, 99)
+    third.receive(2, 9, 9, 6, 9, stream=B)
+    third.promise(B, 6, 99)
+    assert (other.counted(), third.counted()) == ([], [(6, 3), (9, 3)])
 
 
 def test_an_extent_that_cannot_be_read_is_the_end() -> None:

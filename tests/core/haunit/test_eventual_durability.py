@@ -113,9 +113,11 @@ class Running:
         while self.node.has_work:
             self.step(events.Proceed())
 
-    def promise(self, stream: StreamId, sent_before: int, boundary_us: int, **more: int) -> None:
-        said = (stream, ONE, self.incarnation, sent_before, boundary_us)
-        self.step(events.BoundaryReceived(*said, **more))
+    def promise(
+        self, stream: StreamId, sent_before: int, boundary_us: int, rebased_at: int = -1
+    ) -> None:
+        said = (stream, ONE, self.incarnation, sent_before, boundary_us, rebased_at)
+        self.step(events.BoundaryReceived(*said))
         while self.node.has_work:
             self.step(events.Proceed())
 

@@ -120,17 +120,25 @@ def test_unknown_settings_are_refused_before_anything_starts(
         )
 
 
-def test_one_location_is_for_one_query_and_one_dataflow(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_location_that_a_query_runs_at_is_in_use(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Dataflow("endless")
+    stream = spark.readStream.format("rate").load()
+    flow.source(stream, name="rate", time="timestamp").sink("out")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    try:
+        with pytest.raises(LocationInUse, match="another query"):
+            flow.start(spark, checkpointLocation=str(tmp_path))
+    finally:
+        query.stop()
+
+
+def test_one_location_is_for_one_dataflow(spark: SparkSession, tmp_path: Path) -> None:
     def flow(condition: str) -> Dataflow:
         made = Dataflow("flow")
         source(spark, made).filter(condition).sink("out")
         return made
 
     query = flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
-    with pytest.raises(LocationInUse, match="another query"):
-        flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
     assert query.awaitTermination(240)
     with pytest.raises(DataflowChangedError, match="v > 2"):
         flow("v > 2").start(spark, checkpointLocation=str(tmp_path))

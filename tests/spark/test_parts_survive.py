@@ -1,14 +1,12 @@
 """Aggregates in parts on real tasks: whoever dies, what is put out again is the same."""
 
-import contextlib
-import os
-import signal
 import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 
 import holdfast as hf
@@ -47,15 +45,6 @@ def grow(root: str, step: int) -> None:
 def rows_read(query: hf.Query) -> int:
     """Up to where the source is read, by whichever node."""
     return sum(source["numInputRows"] for source in query.lastProgress["sources"])
-
-
-def kill(query: hf.Query, node: str) -> None:
-    """Kill whoever is the node; on a slow machine it may just be being replaced."""
-    while True:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(query.pid(node), signal.SIGKILL)
-            return
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("protection", [None, "checkpointed"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import kill
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -102,7 +101,7 @@ def test_classes_are_exact_when_their_nodes_are_killed(spark: SparkSession, tmp_
         assert time.monotonic() < deadline, query.status
         time.sleep(0.01)
     for unit in ("sums", "ends", "clock"):
-        os.kill(query.pid(f"{unit}[0]"), signal.SIGKILL)
+        kill(query, f"{unit}[0]")
     assert query.awaitTermination(240)
     for sink, count in (("sums", -(-ROWS // 3)), ("ends", ROWS // 5 + 50), ("bad", ROWS // 100)):
         verified = query.verify(sink)

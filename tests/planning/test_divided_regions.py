@@ -46,11 +46,11 @@ def test_a_region_that_was_divided_can_be_divided_again(boundary_us: int) -> Non
     }
     home = SimpleNamespace(sink_next_id=lambda _: 3, sink_holds=lambda *_: True)
     division = Division(PLANS, PLANS)
-    found = division.points(stands, stored, home)  # type: ignore[arg-type]
+    found = division.points(stands, stored, home)
     if boundary_us == 8:
         assert found == "instances of member have not stored the same boundary"
         return
     assert not isinstance(found, str), found
     assert found[MEMBER].processed_before == {EDGE: 5}
-    left = division.left(found, stored, home)  # type: ignore[arg-type]
+    left = division.left(found, stored, home)
     assert left == found

@@ -3,10 +3,10 @@
 A region that works off its input comes to rest: its line then stands where all members are. What
 each has sent is what its receivers have processed, and all results have left the gates. So no
 channel has anything to divide, no checkpoint has output, and sinks lack nothing. Sinks are looked
-at again when all is stopped and synced: the end of a log may have gone with its machine. If a unit of a
-region changes, all members begin anew: streams between them at id 0, rules without clocks, in the
-next round. What a sender has promised stays promised, or receivers would have acted on boundaries
-that nobody gave. The journal says that the new points are the line.
+at again when all is stopped and synced: the end of a log may have gone with its machine. If a unit
+of a region changes, all members begin anew: streams between them at id 0, rules without clocks, in
+the next round. What a sender has promised stays promised, or receivers would have acted on
+boundaries that nobody gave. The journal says that the new points are the line.
 
 In a loop nothing goes round at rest but marks, which say nothing of tuples: laps are counted anew.
 

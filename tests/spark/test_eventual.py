@@ -133,7 +133,8 @@ def test_progress_says_what_recovery_would_have_to_do(spark: SparkSession, tmp_p
     wait_for(query, lambda: bool(extent(query).get("shortfall") and extent(query)["tuples"]), tap)
     said = extent(query)
     assert said["predictedRecoveryMs"] > 1
-    assert "share=" in said["shortfall"]
+    # Which it is, depends on whether the process has measured by then what it takes to come up.
+    assert any(why in said["shortfall"] for why in ("share=", "before anything is read"))
     query.stop()
 
 

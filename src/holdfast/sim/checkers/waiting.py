@@ -83,14 +83,24 @@ class _Known:
     state: Consistency = Consistency.STABLE
     is_held: bool = False  # it corrects, or its receivers take no more
     held_us: int = 0  # for how long it has been
+    holds: list[tuple[int, int]] = field(default_factory=list)  # at which counted time, how long
     stepped_us: int = 0
 
     def counted_us(self, now_us: int, *, is_held: bool) -> int:
         """The time that counts: all but that in which it was held, before this step."""
         if self.is_held:
+            self.holds.append((self.stepped_us - self.held_us, now_us - self.stepped_us))
             self.held_us += now_us - self.stepped_us
         self.is_held, self.stepped_us = is_held, now_us
         return now_us - self.held_us
+
+    def waited_us(self, now_us: int) -> int:
+        """For how long something had waited at the last look, by a clock that never stands still.
+
+        The node's own clock does not, so it may go on without streams as soon as it is not held.
+        """
+        held_us = sum(length for at_us, length in self.holds if at_us >= self.looked_us)
+        return now_us - self.looked_us + held_us
 
     def look(self, waiting: list[Waits], now_us: int) -> int:
         """For how long something has waited that still does, as far as was seen."""
@@ -140,7 +150,7 @@ class Waiting(Checker):
         is_held = known.state is Consistency.STABILIZATION or not machine.has_room
         now_us = known.counted_us(now_us, is_held=is_held)
         if was_stable and known.state is Consistency.UP_FAILURE and consistency.failures == 1:
-            self._went_on(process.node, machine, now_us - known.looked_us, delays.bound_ms)
+            self._went_on(process.node, machine, known.waited_us(now_us), delays.bound_ms)
         known.reached_us = max(known.reached_us, machine.statistics().boundary_us)
         waited_us = known.look(machine.waiting(), now_us)
         is_full = process.node in self._was_full

@@ -40,10 +40,6 @@ def _validated(data: bytes) -> str:
     return data.decode()
 
 
-def _valid_or_null(data: bytes) -> str | None:
-    return data.decode() if _is_utf8(data) else None
-
-
 def _without_noise(data: bytes) -> bytes:
     """Base 64 as Java's MIME decoder reads it: other characters are passed over."""
     if len(data) < 2:
@@ -62,7 +58,12 @@ def _without_noise(data: bytes) -> bytes:
             digits.append(code)
     if len(digits) % 4 == 1:
         raise EvaluationError(f"{data!r} is no base 64")
-    return base64.b64decode(bytes(digits) + b"=" * (-len(digits) % 4))
+    return _from_digits(bytes(digits))
+
+
+def _from_digits(digits: bytes) -> bytes:
+    """Bytes by their digits of base 64 alone."""
+    return base64.b64decode(digits + b"=" * (-len(digits) % 4))
 
 
 def _in_lines(data: bytes) -> str:
@@ -75,7 +76,7 @@ def _strictly(text: str) -> bytes:
     plain = _SPACE.sub("", text)
     if not _STRICT.fullmatch(plain) or _PARTED.search(text):
         raise EvaluationError(f"{text!r} is no base 64")
-    return base64.b64decode(plain.rstrip("=") + "=" * (-len(plain.rstrip("=")) % 4))
+    return _from_digits(plain.rstrip("=").encode())
 
 
 def _from_hex(text: str) -> bytes:
@@ -154,7 +155,7 @@ FUNCTIONS: dict[str, Function] = {
     "to_base32": Function(rows(_TEXT, lambda b: base64.b32encode(b).decode(), bytes_of), 1, 1),
     "to_binary": Function(_to_binary(is_tried=False), 1, 2),
     "try_to_binary": Function(_to_binary(is_tried=True), 1, 2),
-    "try_validate_utf8": Function(rows(_TEXT, _valid_or_null, bytes_of), 1, 1),
+    "try_validate_utf8": Function(rows(_TEXT, _tried(_validated), bytes_of), 1, 1),
     "unbase64": Function(rows(_BYTES, _without_noise, bytes_of, is_total=False), 1, 1),
     "validate_utf8": Function(rows(_TEXT, _validated, bytes_of, is_total=False), 1, 1),
 }

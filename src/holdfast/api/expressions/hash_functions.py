@@ -17,7 +17,7 @@ import xxhash
 
 from holdfast.api.expressions.nested import parts_of, per_array
 from holdfast.api.expressions.signatures import ANY, Function
-from holdfast.api.expressions.types import holds_interval, name_of
+from holdfast.api.expressions.types import holds, holds_interval, name_of
 from holdfast.api.expressions.values import Value, derived_from_all
 from holdfast.errors import DataflowError, UnsupportedError
 
@@ -129,7 +129,7 @@ def _over(hash_: _Hash, column: pa.Array, seeds: Seeds) -> Seeds:
 def _function(hash_: _Hash) -> Function:
     def build(args: Sequence[Value], text: str) -> Value:
         for arg in args:
-            if _holds_map(arg.type):
+            if holds(arg.type, pa.types.is_map):
                 raise DataflowError(f"{text}: {arg.text} is {name_of(arg.type)}; maps have no hash")
             if holds_interval(arg.type):
                 raise UnsupportedError(f"{text}: {arg.text} is an interval; it has no hash here")
@@ -143,12 +143,6 @@ def _function(hash_: _Hash) -> Function:
         return derived_from_all(hash_.type, text, per_array(kernel), *args)
 
     return Function(build, 1, ANY)
-
-
-def _holds_map(of: pa.DataType) -> bool:
-    if pa.types.is_map(of):
-        return True
-    return any(_holds_map(of.field(n).type) for n in range(of.num_fields))
 
 
 FUNCTIONS: dict[str, Function] = {"hash": _function(_MURMUR), "xxhash64": _function(_XX)}

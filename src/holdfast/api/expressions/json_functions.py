@@ -21,6 +21,7 @@ from holdfast.errors import DataflowError, UnsupportedError
 _TEXT = pa.string()
 _STEP = re.compile(r"\.([^.\[\]*?()'\"]+)|\['([^'?*]+)'\]|\[(\d{1,9})\]")
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+"""Spark's pattern of times in JSON; the last letters are the zone."""
 
 
 def _text(value: Value, text: str) -> Value:
@@ -30,8 +31,15 @@ def _text(value: Value, text: str) -> Value:
     return string(value, text)
 
 
+_NOTHING = object()
+
+
 def _read(text: str) -> Any:
-    return json_texts.value_of(text, takes_controls=True)
+    """The value in a text; `_NOTHING`: it is no JSON."""
+    try:
+        return json_texts.value_of(text, takes_controls=True)
+    except NoJson:
+        return _NOTHING
 
 
 # -- parts --------------------------------------------------------------------------------------
@@ -51,9 +59,6 @@ def _path(written: str, text: str) -> list[str | int] | None:
         steps.append(name if name is not None else int(match[3]))
         at = match.end()
     return steps
-
-
-_NOTHING = object()
 
 
 def _at(value: Any, steps: Sequence[str | int]) -> Any:
@@ -80,32 +85,26 @@ def _get_json_object(args: Sequence[Value], text: str) -> Value:
         return constant(pa.scalar(None, _TEXT), text)
 
     def one(given: str) -> str | None:
+        found = _at(_read(given), steps)
+        if found is _NOTHING:
+            return None
+        if isinstance(found, str):
+            return found
         try:
-            found = _at(_read(given), steps)
-            if found is _NOTHING:
-                return None
-            if isinstance(found, str):
-                return found
             return json_texts.escaped(json_texts.written(found))
-        except NoJson:
+        except NoJson:  # A number that is too large.
             return None
 
     return rows(_TEXT, one, _text)(args[:1], text)
 
 
 def _length(text: str) -> int | None:
-    try:
-        found = _read(text)
-    except NoJson:
-        return None
+    found = _read(text)
     return len(found) if isinstance(found, list) else None
 
 
 def _names(text: str) -> list[str] | None:
-    try:
-        found = _read(text)
-    except NoJson:
-        return None
+    found = _read(text)
     return [name for name, _ in found.fields] if isinstance(found, Object) else None
 
 

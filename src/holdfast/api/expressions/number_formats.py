@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.api.expressions.byte_functions import binary_in
 from holdfast.api.expressions.casts import coerce
-from holdfast.api.expressions.signatures import Build, Function, fixed, integer, rows, string
+from holdfast.api.expressions.signatures import Build, Function, fixed, integer, rows, same, string
 from holdfast.api.expressions.time_formats import date_format
 from holdfast.api.expressions.types import as_decimal, is_time, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, constant
@@ -267,11 +267,7 @@ def _to_char(args: Sequence[Value], text: str) -> Value:
         raise UnsupportedError(f"{text}: {value.text} is {name_of(value.type)}; cast it to DECIMAL")
     form = _format(written, text)
     number = coerce(value, as_decimal(value.type))
-    return rows(pa.string(), lambda given: _written(given, form), _same)([number], text)
-
-
-def _same(value: Value, _: str) -> Value:
-    return value
+    return rows(pa.string(), lambda given: _written(given, form), same)([number], text)
 
 
 def _format_number(args: Sequence[Value], text: str) -> Value:
@@ -291,7 +287,7 @@ def _format_number(args: Sequence[Value], text: str) -> Value:
         return f"{context.quantize(number, step):,f}"
 
     number = coerce(value, as_decimal(value.type))
-    return rows(pa.string(), one, _same)([number], text)
+    return rows(pa.string(), one, same)([number], text)
 
 
 _CHAR = Function(_to_char, 2, 2)

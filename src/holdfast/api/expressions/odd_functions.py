@@ -13,7 +13,7 @@ from holdfast.api.expressions.bit_functions import signed
 from holdfast.api.expressions.casts import coerce
 from holdfast.api.expressions.regexp_functions import split_by
 from holdfast.api.expressions.signatures import ANY, Function, fixed, integer, rows, string
-from holdfast.api.expressions.types import common_type, is_number, name_of
+from holdfast.api.expressions.types import common_type, holds_interval, is_number, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, constant, derived, per_row
 from holdfast.errors import UnsupportedError
 
@@ -121,21 +121,11 @@ def _real_rest(number: float, by: float) -> float:
     return math.nan if math.isinf(number) else math.fmod(number, by)
 
 
-def simple_name(of: pa.DataType, text: str) -> str:
-    """A type as `typeof` writes it."""
-    if pa.types.is_list(of):
-        return f"array<{simple_name(of.value_type, text)}>"
-    if pa.types.is_map(of):
-        return f"map<{simple_name(of.key_type, text)},{simple_name(of.item_type, text)}>"
-    if pa.types.is_struct(of):
-        return f"struct<{','.join(f'{f.name}:{simple_name(f.type, text)}' for f in of)}>"
-    if pa.types.is_duration(of):
-        raise UnsupportedError(f"{text}: the type of an interval")
-    return name_of(of).lower()
-
-
 def _typeof(args: Sequence[Value], text: str) -> Value:
-    return constant(pa.scalar(simple_name(args[0].type, text)), text)
+    of = args[0].type
+    if holds_interval(of):
+        raise UnsupportedError(f"{text}: the type of an interval")
+    return constant(pa.scalar(name_of(of, spelt=str.lower)), text)
 
 
 def _decoded(args: Sequence[Value], text: str) -> Value:
@@ -170,10 +160,13 @@ def _str_to_map(args: Sequence[Value], text: str) -> Value:
     pairs, entry = split_by(between, -1, text), split_by(within, 2, text)
 
     def one(given: str) -> list[tuple[str, str | None]]:
-        found = [(*entry(pair), None)[:2] for pair in pairs(given)]
+        found: list[tuple[str, str | None]] = []
+        for pair in pairs(given):
+            key, *value = entry(pair)
+            found.append((key, value[0] if value else None))
         if len({key for key, _ in found}) < len(found):
             raise EvaluationError("a map has the same key twice")
-        return found  # type: ignore[return-value]
+        return found
 
     of = pa.map_(_TEXT, _TEXT)
     return derived(of, text, per_row(one, of), string(args[0], text), is_total=False)

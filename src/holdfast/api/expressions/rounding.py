@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions.casts import cast, coerce, rescaled
-from holdfast.api.expressions.signatures import Build, Function, fixed, integer, number, rows
+from holdfast.api.expressions.signatures import Build, Function, fixed, integer, number, rows, same
 from holdfast.api.expressions.types import as_decimal
 from holdfast.api.expressions.values import (
     Column,
@@ -24,10 +24,6 @@ from holdfast.errors import UnsupportedError
 
 _WIDE = decimal.Context(prec=800)
 _MOST_PLACES = 400
-
-
-def _same(value: Value, _: str) -> Value:
-    return value
 
 
 def _quantized(places: int, mode: str) -> Callable[[decimal.Decimal], decimal.Decimal]:
@@ -59,7 +55,7 @@ def _of_integer(value: Value, places: int, mode: str, text: str) -> Value:
             raise EvaluationError(f"{given} rounded does not fit")
         return rounded
 
-    return rows(value.type, one, _same, is_total=False)([value], text)
+    return rows(value.type, one, same, is_total=False)([value], text)
 
 
 def _of_decimal(value: Value, places: int, mode: str, text: str) -> Value:
@@ -77,7 +73,7 @@ def _of_decimal(value: Value, places: int, mode: str, text: str) -> Value:
             raise EvaluationError(f"{given} rounded has more than {of.precision} digits")
         return rounded
 
-    return rows(of, one, _same, is_total=False)([value], text)
+    return rows(of, one, same, is_total=False)([value], text)
 
 
 def _rounded(mode: str) -> Build:

@@ -86,6 +86,11 @@ def date(value: Value, text: str) -> Value:
     return _wanted(value, pa.date32(), text, fits=is_time(value.type))
 
 
+def same(value: Value, _: str) -> Value:
+    """As it is."""
+    return value
+
+
 def fixed(value: Value, text: str) -> Any:
     """The Python value of an argument that must be known when the dataflow is built."""
     if value.constant is None:

@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 Reals = npt.NDArray[np.float64]
+Words = npt.NDArray[np.int64]
+_LEAST = 2.2250738585072014e-308
+"""Smaller numbers have fewer digits."""
 _HIGH, _LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 """ln 2 in two parts."""
 _INVERSE = 1.44269504088896338700e00
@@ -35,9 +38,9 @@ def _series(number: Reals, terms: tuple[float, ...]) -> Reals:
     return result
 
 
-def _high_words(number: Reals) -> npt.NDArray[np.int64]:
+def _high_words(number: Reals) -> Words:
     """The upper 32 bits."""
-    words: npt.NDArray[np.int64] = (number.view(np.int64) >> 32).astype(np.int64)
+    words: Words = (number.view(np.int64) >> 32).astype(np.int64)
     return words
 
 
@@ -64,25 +67,35 @@ def exp(number: Reals) -> Reals:
         return np.where(np.isnan(number), np.nan, result)
 
 
+def _taken_apart(number: Reals) -> tuple[Words, Words, Words]:
+    """The upper and the lower 32 bits, and the exponent; of small numbers those of 2^54 times."""
+    is_small = np.abs(number) < _LEAST
+    scaled = np.ascontiguousarray(np.where(is_small, number * 2.0**54, number))
+    high = _high_words(scaled)
+    exponent = (high >> 20) - 1023 - np.where(is_small, 54, 0)
+    return high, scaled.view(np.int64) & 0xFFFFFFFF, exponent
+
+
+def _where_defined(number: Reals, logarithm: Reals) -> Reals:
+    """A logarithm; of 0 it is infinite, below 0 NaN."""
+    defined = np.where(number == 0, -np.inf, np.where(number < 0, np.nan, logarithm))
+    return np.where(np.isfinite(number), defined, np.where(number > 0, np.inf, np.nan))
+
+
 def log(number: Reals) -> Reals:
     """The natural logarithm of each number; of 0 it is infinite, below 0 NaN."""
     with np.errstate(all="ignore"):
-        is_small = np.abs(number) < 2.2250738585072014e-308
-        scaled = np.ascontiguousarray(np.where(is_small, number * 2.0**54, number))
-        high = _high_words(scaled)
-        exponent = (high >> 20) - 1023 - np.where(is_small, 54, 0)
+        high, low, exponent = _taken_apart(number)
         high &= 0xFFFFF
         carry = (high + 0x95F64) & 0x100000
-        low = scaled.view(np.int64) & 0xFFFFFFFF
         bits = ((high | (carry ^ 0x3FF00000)) << 32) | low
         beyond = np.ascontiguousarray(bits).view(np.float64) - 1.0
         steps = (exponent + (carry >> 20)).astype(np.float64)
         result = _log_near(beyond, steps, high)
-        result = np.where(number == 0, -np.inf, np.where(number < 0, np.nan, result))
-        return np.where(np.isfinite(number), result, np.where(number > 0, np.inf, np.nan))
+        return _where_defined(number, result)
 
 
-def _log_near(beyond: Reals, steps: Reals, high: npt.NDArray[np.int64]) -> Reals:
+def _log_near(beyond: Reals, steps: Reals, high: Words) -> Reals:
     """`log(1 + beyond)` and as many times ln 2."""
     above, below = steps * _HIGH, steps * _LOW
     rest = beyond * beyond * (0.5 - 0.33333333333333333 * beyond)
@@ -106,26 +119,22 @@ def _log_near(beyond: Reals, steps: Reals, high: npt.NDArray[np.int64]) -> Reals
 def log10(number: Reals) -> Reals:
     """The decimal logarithm of each number."""
     with np.errstate(all="ignore"):
-        is_small = np.abs(number) < 2.2250738585072014e-308
-        scaled = np.ascontiguousarray(np.where(is_small, number * 2.0**54, number))
-        high = _high_words(scaled)
-        exponent = (high >> 20) - 1023 - np.where(is_small, 54, 0)
+        high, low, exponent = _taken_apart(number)
         below_one = (exponent < 0).astype(np.int64)
         high = (high & 0xFFFFF) | ((0x3FF - below_one) << 20)
-        bits = (high << 32) | (scaled.view(np.int64) & 0xFFFFFFFF)
+        bits = (high << 32) | low
         steps = (exponent + below_one).astype(np.float64)
         rest = log(np.ascontiguousarray(bits).view(np.float64))
         fraction = steps * 3.69423907715893078616e-13 + 4.34294481903251816668e-01 * rest
         result = fraction + steps * 3.01029995663611771306e-01
-        result = np.where(number == 0, -np.inf, np.where(number < 0, np.nan, result))
-        return np.where(np.isfinite(number), result, np.where(number > 0, np.inf, np.nan))
+        return _where_defined(number, result)
 
 
 def cbrt(number: Reals) -> Reals:
     """The cube root of each number."""
     with np.errstate(all="ignore"):
         size = np.abs(number)
-        is_small = size < 2.2250738585072014e-308
+        is_small = size < _LEAST
         scaled = np.ascontiguousarray(np.where(is_small, size * 2.0**54, size))
         high = _high_words(scaled) // 3 + np.where(is_small, 696219795, 715094163)
         guess = np.ascontiguousarray(high << 32).view(np.float64)

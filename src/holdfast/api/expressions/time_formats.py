@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from holdfast.api.expressions import moments
 from holdfast.api.expressions.calendar import civil, weekday
-from holdfast.api.expressions.signatures import fixed, kernel, rows, string, timestamp
-from holdfast.api.expressions.values import Column, EvaluationError, Value, constant
+from holdfast.api.expressions.signatures import fixed, kernel, rows, same, string, timestamp
+from holdfast.api.expressions.values import EvaluationError, Value, constant
 from holdfast.errors import DataflowError, UnsupportedError
 
 _MONTHS = (
@@ -271,12 +271,12 @@ def pattern_of(value: Value, text: str) -> str | None:
 
 def microseconds(value: Value, text: str) -> Value:
     """A date, timestamp or known text as microseconds in UTC."""
-    given = timestamp(value, text)
-    return kernel(pa.int64(), _as_numbers, lambda each, _: each)([given], text)
+    return as_numbers(timestamp(value, text), text)
 
 
-def _as_numbers(column: Column) -> Column:
-    return column.cast(pa.int64())
+def as_numbers(value: Value, text: str) -> Value:
+    """A time as the microseconds that it is kept as."""
+    return kernel(pa.int64(), lambda column: column.cast(pa.int64()), same)([value], text)
 
 
 def date_format(args: Sequence[Value], text: str) -> Value:
@@ -286,7 +286,7 @@ def date_format(args: Sequence[Value], text: str) -> Value:
         return constant(pa.scalar(None, pa.string()), text)
     write = writer(pattern, text)
     given = microseconds(args[0], text)
-    return rows(pa.string(), write, lambda each, _: each, is_total=False)([given], text)
+    return rows(pa.string(), write, same, is_total=False)([given], text)
 
 
 def parsed(args: Sequence[Value], text: str, *, is_tried: bool) -> Value:

@@ -20,6 +20,7 @@ from holdfast.api.expressions.signatures import (
     integer,
     kernel,
     rows,
+    same,
     string,
     timestamp,
 )
@@ -143,7 +144,7 @@ def _from_seconds(args: Sequence[Value], text: str) -> Value:
     """Whole seconds, or parts of them, too."""
     (value,) = args
     if pa.types.is_floating(value.type):
-        number = rows(pa.int64(), _micros_of_real, lambda each, _: each)(args, text)
+        number = rows(pa.int64(), _micros_of_real, same)(args, text)
         return derived(TIMESTAMP, text, timestamps, number)
     if not pa.types.is_decimal(value.type):
         return _from_epoch(1_000_000)(args, text)
@@ -156,7 +157,7 @@ def _from_seconds(args: Sequence[Value], text: str) -> Value:
             raise EvaluationError(f"second {seconds} is too far away")
         return number
 
-    number = rows(pa.int64(), micros, lambda each, _: each, is_total=False)(args, text)
+    number = rows(pa.int64(), micros, same, is_total=False)(args, text)
     return derived(TIMESTAMP, text, timestamps, number)
 
 

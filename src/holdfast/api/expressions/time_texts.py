@@ -19,10 +19,17 @@ from holdfast.api.expressions.signatures import (
     fixed,
     kernel,
     rows,
+    same,
     string,
     timestamp,
 )
-from holdfast.api.expressions.time_formats import date_format, microseconds, parsed, writer
+from holdfast.api.expressions.time_formats import (
+    as_numbers,
+    date_format,
+    microseconds,
+    parsed,
+    writer,
+)
 from holdfast.api.expressions.types import TIMESTAMP, TIMESTAMP_NTZ, is_time
 from holdfast.api.expressions.values import (
     Column,
@@ -123,7 +130,7 @@ def _shifted(of: pa.DataType, shift: Callable[[int], int], value: Value, text: s
             raise EvaluationError("a value does not fit TIMESTAMP")
         return moved
 
-    micros = rows(_LONG, one, lambda each, _: each, is_total=False)([value], text)
+    micros = rows(_LONG, one, same, is_total=False)([value], text)
     return derived(of, text, lambda c: timestamps(c, of), micros)
 
 
@@ -151,8 +158,7 @@ def _convert_timezone(args: Sequence[Value], text: str) -> Value:
     of = _zone(sources[0], text) if sources else zones.offset_of("UTC")
     if to is None or of is None:
         return constant(pa.scalar(None, TIMESTAMP_NTZ), text)
-    local = kernel(_LONG, lambda c: c.cast(_LONG), lambda each, _: each)
-    given = local([cast(value, TIMESTAMP_NTZ, text)], text)
+    given = as_numbers(cast(value, TIMESTAMP_NTZ, text), text)
 
     def shift(micros: int) -> int:
         there = micros - of[1](micros)
@@ -177,7 +183,7 @@ def _made(name: str) -> Function:
         if offsets is None:
             return constant(pa.scalar(None, TIMESTAMP), text)
         of_clocks = offsets[1]
-        micros = kernel(_LONG, lambda c: c.cast(_LONG), lambda each, _: each)([made], text)
+        micros = as_numbers(made, text)
         return _shifted(TIMESTAMP, lambda given: given - of_clocks(given), micros, text)
 
     return Function(build, 1, 7)

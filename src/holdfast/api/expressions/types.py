@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -83,17 +83,21 @@ def struct_of(fields: Sequence[tuple[str, pa.DataType]], text: str) -> pa.DataTy
     return pa.struct(list(fields))
 
 
-def name_of(of: pa.DataType) -> str:
-    """The type as Spark writes it."""
+def name_of(of: pa.DataType, *, spelt: Callable[[str], str] = str.upper) -> str:
+    """The type as Spark writes it; `spelt`: its words, not the names of fields."""
+
+    def inner(each: pa.DataType) -> str:
+        return name_of(each, spelt=spelt)
+
     if pa.types.is_decimal(of):
-        return f"DECIMAL({of.precision},{of.scale})"
+        return spelt(f"DECIMAL({of.precision},{of.scale})")
     if pa.types.is_list(of):
-        return f"ARRAY<{name_of(of.value_type)}>"
+        return f"{spelt('ARRAY')}<{inner(of.value_type)}>"
     if pa.types.is_map(of):
-        return f"MAP<{name_of(of.key_type)},{name_of(of.item_type)}>"
+        return f"{spelt('MAP')}<{inner(of.key_type)},{inner(of.item_type)}>"
     if pa.types.is_struct(of):
-        return f"STRUCT<{','.join(f'{f.name}:{name_of(f.type)}' for f in of)}>"
-    return _NAMES.get(str(of), str(of).upper())
+        return f"{spelt('STRUCT')}<{','.join(f'{f.name}:{inner(f.type)}' for f in of)}>"
+    return spelt(_NAMES.get(str(of), str(of)))
 
 
 def is_carried(of: pa.DataType) -> bool:
@@ -103,11 +107,14 @@ def is_carried(of: pa.DataType) -> bool:
     return bool(is_plain or is_text or (pa.types.is_timestamp(of) and of.tz is not None))
 
 
+def holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether it is of a kind, or a type within it is."""
+    return is_kind(of) or any(holds(of.field(n).type, is_kind) for n in range(of.num_fields))
+
+
 def holds_interval(of: pa.DataType) -> bool:
     """Whether it is an interval, or holds one."""
-    if pa.types.is_duration(of):
-        return True
-    return is_nested(of) and any(holds_interval(of.field(n).type) for n in range(of.num_fields))
+    return holds(of, pa.types.is_duration)
 
 
 def is_nested(of: pa.DataType) -> bool:

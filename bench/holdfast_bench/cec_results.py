@@ -14,19 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import EventualCheckpoints, Protection, UpstreamBackup
 from holdfast.api.windows import tumbling
-from holdfast.core.model.ids import END_US
-from holdfast.core.model.tuples import TupleBatch, with_time
-from holdfast.shell.sources.base import SourceReader, SourceRows
+from holdfast.shell.sources.base import SourceReader
 from holdfast.shell.storage.paths import stream_path
-from holdfast_bench.cec_spark import spark_session
+from holdfast_bench.cec_spark import SLOTS
 from holdfast_bench.running import median, node_statistic
-from holdfast_bench.sguard.end_to_end import figures, follow
-from holdfast_bench.sguard.states import RECORD_BYTES, SCHEMA
+from holdfast_bench.sguard.end_to_end import GroupReader, GroupSource, figures, follow
+from holdfast_bench.sguard.states import RECORD_BYTES
+from holdfast_bench.spine import bench_session
 
 if TYPE_CHECKING:
     from holdfast_bench.cec import Sizes
@@ -41,89 +39,42 @@ _KEYS: Final = 16
 _WINDOW: Final = "10 milliseconds"
 _STANDING_US: Final = 4_000_000_000_000_000
 """In the window at this time groups stay: no boundary comes so far."""
-_FILL_BATCH: Final = 1 << 14
 _FILL_S: Final = 15.0
 _WARM_UP_S: Final = 3.0
 _MB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class MixedSource:
-    """Tuples of a window that stays and of windows that close; one partition.
+class MixedSource(GroupSource):
+    """Groups of a window that stays, and tuples of windows that close; one partition.
 
-    Attributes:
-        groups: Of the window that stays; so many tuples are there from the start.
-        rate: Tuples per second after that.
-        seconds: For how long.
-        origin_us: When the steady rate begins, wall clock; it is the beginning of their own time.
+    The steady rate begins at `origin_us`; that is the beginning of the tuples' own time, too.
     """
-
-    groups: int
-    rate: int
-    seconds: float
-    origin_us: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of its tuples."""
-        return SCHEMA
-
-    def spec(self, partition: int, partitions: int) -> MixedSource:
-        """Itself."""
-        del partition, partitions
-        return self
 
     def open(self) -> SourceReader:
         """A reader."""
         return _MixedReader(self)
 
 
-class _MixedReader:
-    """Makes tuples by id; those that do not stay are dated as they are due."""
+class _MixedReader(GroupReader):
+    """Every second tuple stays; the others are dated as they are due."""
 
-    def __init__(self, source: MixedSource) -> None:
-        self._source = source
-        self._schema = with_time(SCHEMA)
-
-    def read(self, from_id: int, max_tuples: int) -> SourceRows:
-        """See `SourceReader.read`."""
-        source = self._source
-        elapsed_us = time.time() * 1e6 - source.origin_us
-        total = source.groups + int(source.rate * source.seconds)
-        due = source.groups + max(0, int(elapsed_us * source.rate / 1e6))
-        to_id = min(from_id + max_tuples, due, total)
-        if from_id < source.groups:
-            to_id = min(to_id, from_id + _FILL_BATCH, source.groups)
-        boundary_us = END_US if to_id >= total else self._times(np.array([to_id]))[0]
-        if to_id <= from_id:
-            return SourceRows((), int(boundary_us))
-        ids = np.arange(from_id, to_id, dtype=np.int64)
-        stays = (ids < source.groups) | (ids % 2 == 1)
-        keys = np.where(ids < source.groups, ids, (ids * 2_654_435_761) % source.groups)
-        keys = np.where(stays, keys, ids // 2 % _KEYS)
-        times = np.where(stays, _STANDING_US, self._times(ids))
-        columns = [pa.array(keys), pa.array(ids), pa.array(times)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        created_us = 0
-        if from_id >= source.groups:
-            created_us = source.origin_us + int((from_id - source.groups + 1) / source.rate * 1e6)
-        rows = TupleBatch(from_id, batch, int(boundary_us), created_us)
-        return SourceRows((rows,), int(boundary_us))
-
-    def _times(self, ids: np.ndarray) -> np.ndarray:
-        """int64 (n,): steady in their own time; before that all at its beginning."""
+    def _reached_us(self, ids: np.ndarray) -> np.ndarray:
+        """Steady in their own time; before that all at its beginning."""
         behind = np.maximum(0, ids - self._source.groups)
         times: np.ndarray = behind * 1_000_000 // self._source.rate
         return times
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def _tuples(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        stays = (ids < self._source.groups) | (ids % 2 == 1)
+        keys, times = super()._tuples(ids)
+        return np.where(stays, keys, ids // 2 % _KEYS), np.where(stays, _STANDING_US, times)
 
 
 def results(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Percentiles under each protection, in turn: the medians of the runs."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in PROTECTIONS}
-    with spark_session() as spark:
+    with bench_session("cec", SLOTS) as spark:
         for _ in range(sizes.result_runs):
             for name, protection in PROTECTIONS.items():
                 run = _run(spark, protection, sizes)

@@ -6,8 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from holdfast.api.windows import counting
 from holdfast.core.model.ids import NodeId
 from holdfast_bench.preloaded import PreloadedBids
 from holdfast_bench.running import finish, median, node_statistic, wait_until
+from holdfast_bench.spine import bench_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 _VICTIM: Final = NodeId("counts[0]")
 _SETTLE_S: Final = 2.0
+SLOTS: Final = 4
 _END_AHEAD_S: Final = 2.0
 _TIMEOUT_S: Final = 120.0
 _MB: Final = 1 << 20
@@ -44,25 +45,10 @@ PROTECTIONS: Final[dict[str, Protection]] = {
 }
 
 
-@contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """One with the cores of this machine."""
-    from holdfast.driver.session import session
-    from holdfast_bench.spine import use_cores
-
-    use_cores()
-    spark = session("holdfast-bench-cec", 4)
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 def beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     """The same dataflow under each protection."""
     points: list[dict[str, Any]] = []
-    with spark_session() as spark:
+    with bench_session("cec", SLOTS) as spark:
         for name, protection in PROTECTIONS.items():
             points.append({"protection": name, **_killed(spark, sizes, protection)})
             said = points[-1]
@@ -73,7 +59,7 @@ def beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
 def kills(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     """With each objective and size of the state: how often it was met, or said to be missed."""
     points: list[dict[str, Any]] = []
-    with spark_session() as spark:
+    with bench_session("cec", SLOTS) as spark:
         for keys in sizes.kill_keys:
             for objective_ms in sizes.objectives_ms:
                 protection = EventualCheckpoints(recovery=f"{objective_ms} milliseconds")

@@ -14,8 +14,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,7 @@ from holdfast_bench.dpc_redo import overhead, redo, standstill
 from holdfast_bench.dpc_runs import real_runs
 from holdfast_bench.running import finish, median, node_statistic, wait_until
 from holdfast_bench.silenced import Silenced
-from holdfast_bench.spine import machine
+from holdfast_bench.spine import bench_session, machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +178,7 @@ def run(
     results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
     results["measured"] = {}
     if set(only) & set(ON_SPARK):
-        with _session() as spark:
+        with bench_session("dpc", 8) as spark:
             for name in [each for each in ON_SPARK if each in only]:
                 say(f"dpc: {name}")
                 if name in _OF_COMBINATIONS:
@@ -222,20 +221,6 @@ def _how(sizes: Sizes) -> dict[str, Any]:
     """The size, code and load of one experiment: each may be repeated alone."""
     about = machine()
     return {"size": sizes.name, "commit": about["commit"], "load": round(os.getloadavg()[0], 1)}
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    from holdfast.driver.session import session
-    from holdfast_bench.spine import use_cores
-
-    use_cores()
-    spark = session("holdfast-bench-dpc", 8)
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 # -- from outside ---------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import os
 import platform
 import subprocess
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -88,6 +89,20 @@ def use_cores() -> None:
     """Keep this process, and all it will start, on `CORES` cores where the system can."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+
+
+@contextmanager
+def bench_session(name: str, slots: int) -> Iterator[SparkSession]:
+    """A silent session of so many task slots on the cores of `use_cores`."""
+    from holdfast.driver.session import session
+
+    use_cores()
+    spark = session(f"holdfast-bench-{name}", slots)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:

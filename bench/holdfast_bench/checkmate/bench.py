@@ -6,7 +6,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast_bench.checkmate import runs, scale
 from holdfast_bench.checkmate.dataflows import PROTOCOLS, QUERIES
 from holdfast_bench.checkmate.runs import FULL, QUICK, Sizes
-from holdfast_bench.spine import machine
+from holdfast_bench.spine import bench_session, machine
 from holdfast_bench.throughput import Say
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def run(
     if "scale" in wanted.experiments:
         take(_simulated(sizes, say))
     if set(wanted.experiments) - {"scale"}:
-        with _session() as spark:
+        with bench_session("checkmate", _SLOTS) as spark:
             take(_on_spark(spark, wanted, sizes, say))
     return found
 
@@ -134,20 +133,6 @@ def _with_machine(sizes: Sizes, measure: Callable[[], dict[str, Any]]) -> dict[s
     on["load_after"] = round(os.getloadavg()[0], 1)
     seconds = round(time.monotonic() - began_s, 1)
     return {"machine": on, "size": sizes.name, "took_s": seconds, **measured}
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    from holdfast.driver.session import session
-    from holdfast_bench.spine import use_cores
-
-    use_cores()
-    spark = session("holdfast-bench-checkmate", _SLOTS)
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:

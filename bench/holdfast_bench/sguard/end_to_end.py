@@ -65,10 +65,10 @@ class GroupSource:
 
     def open(self) -> SourceReader:
         """A reader."""
-        return _GroupReader(self)
+        return GroupReader(self)
 
 
-class _GroupReader:
+class GroupReader:
     """Makes tuples by id."""
 
     def __init__(self, source: GroupSource) -> None:
@@ -84,17 +84,26 @@ class _GroupReader:
         to_id = min(from_id + max_tuples, due, total)
         if from_id < source.groups:
             to_id = min(to_id, from_id + _FILL_BATCH, source.groups)
-        boundary_us = END_US if to_id >= total else to_id
+        boundary_us = END_US if to_id >= total else int(self._reached_us(np.array([to_id]))[0])
         if to_id <= from_id:
             return SourceRows((), boundary_us)
         ids = np.arange(from_id, to_id, dtype=np.int64)
-        keys = np.where(ids < source.groups, ids, (ids * 2_654_435_761) % source.groups)
-        columns = [pa.array(keys), pa.array(ids), pa.array(ids)]
+        keys, times = self._tuples(ids)
+        columns = [pa.array(keys), pa.array(ids), pa.array(times)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         created_us = 0
         if from_id >= source.groups:
             created_us = source.origin_us + int((from_id - source.groups + 1) / source.rate * 1e6)
         return SourceRows((TupleBatch(from_id, batch, boundary_us, created_us),), boundary_us)
+
+    def _reached_us(self, ids: np.ndarray) -> np.ndarray:
+        """int64 (n,): how far time is when these ids come."""
+        return ids
+
+    def _tuples(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and times, int64 (n,) each: every group once, then any of them."""
+        groups = self._source.groups
+        return np.where(ids < groups, ids, (ids * 2_654_435_761) % groups), self._reached_us(ids)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -10,7 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from test_retention_ingest import META, NOTHING_KEPT, Crash, never, put, read, recording
+from test_retention_ingest import (
+    LATER_US,
+    META,
+    NOTHING_KEPT,
+    Crash,
+    crashing,
+    never,
+    put,
+    read,
+    recording,
+)
 
 from holdfast.core.queues import packing
 from holdfast.core.queues.packing import PackName, due, packs_in, within_others
@@ -27,12 +37,11 @@ from holdfast.shell.storage.errors import (
     StorageError,
     TuplesRemoved,
 )
-from holdfast.shell.storage.ingest_log import IngestLogReader, late_rows_of, records_of
+from holdfast.shell.storage.ingest_log import IngestLogReader, late_rows_of, read_meta, records_of
 from holdfast.shell.storage.ingest_trimming import IngestTrimmer
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.storage.user_rows import FilesFormat
 
-LATER_US = 2**60
 BLOCKS = (4, 8)
 WAYS = [(0, 1), (0, 2), (1, 2)]
 
@@ -166,27 +175,6 @@ def test_a_crash_between_any_two_changes_loses_nothing(tmp_path: Path, scheme: s
     assert at > 9
 
 
-def crashing(monkeypatch: pytest.MonkeyPatch, root: str, at: int) -> Callable[[], int]:
-    """From the change of the store number `at` on everything fails; how many there were."""
-    count = 0
-
-    def counting(change: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(*args: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count > at:
-                raise Crash
-            return change(*args, **options)
-
-        return changed
-
-    kind = type(store_at(root))
-    monkeypatch.setattr(kind, "put", counting(kind.put))
-    monkeypatch.setattr(kind, "delete", counting(kind.delete))
-    monkeypatch.setattr(ingest_packing.shutil, "rmtree", counting(shutil.rmtree))
-    return lambda: count
-
-
 def test_packs_are_trimmed_as_commits_are(tmp_path: Path) -> None:
     root = str(tmp_path)
     recording(root, 2, commits=30)
@@ -300,11 +288,12 @@ def test_records_that_are_fewer_than_their_commit_says_are_refused(tmp_path: Pat
     packed(root)
     store = CommitStore(root)
     files = [(number, file) for number in range(12) for file in commit_at(root, number).files]
+    meta = read_meta(root)
     for number, file in (files[0], files[-1]):
-        assert sum(each.count for each in records_of(root, store, number, file)) == file.count
+        assert sum(each.count for each in records_of(root, store, number, file, meta)) == file.count
         more = replace(file, count=file.count + 1)
         with pytest.raises(FileDamaged, match="its commit says"):
-            list(records_of(root, store, number, more))
+            list(records_of(root, store, number, more, meta))
     assert (files[0][0] < 8, files[-1][0] > 9) == (True, True), "in a pack, and in its own file"
 
 

@@ -15,7 +15,7 @@ from holdfast.core.queues.recording import IngestFile
 from holdfast.core.queues.retention import FOR_EVER, Retention
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.spark.data_source import LogSource
-from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage import ingest_log, ingest_packing
 from holdfast.shell.storage.commit_counting import CommitCounter, first_id_of
 from holdfast.shell.storage.errors import JournalSuperseded, StorageError, TuplesRemoved
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta, late_rows_of
@@ -181,8 +181,6 @@ def crashing(monkeypatch: pytest.MonkeyPatch, root: str, at: int) -> Callable[[]
     kind = type(store_at(root))
     monkeypatch.setattr(kind, "put", counting(kind.put))
     monkeypatch.setattr(kind, "delete", counting(kind.delete))
-    from holdfast.shell.storage import ingest_packing
-
     monkeypatch.setattr(ingest_packing.shutil, "rmtree", counting(ingest_packing.shutil.rmtree))
     return lambda: count
 

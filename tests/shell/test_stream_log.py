@@ -467,15 +467,20 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     assert values(tmp_path) == list(range(7))
 
 
+def half_stored(path: Path) -> StreamLogWriter:
+    """A log of seven tuples, of which five are known to be on disk."""
+    log = writer(path)
+    put(log, 5)
+    log.sync()
+    put(log, 2)
+    return log
+
+
 def test_what_a_disk_has_refused_to_store_is_no_part_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system reports it once, and takes it for stored then: a successor could not know."""
-    log = writer(tmp_path)
-    put(log, 5)
-    log.sync()
-    put(log, 2)
-
+    log = half_stored(tmp_path)
     refuse_to_sync(log, monkeypatch)
     assert values(tmp_path) == list(range(5))
     with pytest.raises(StorageError, match="has not stored"):
@@ -503,10 +508,7 @@ def test_what_a_successor_has_taken_for_stored_is_not_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1. A disk keeps a writer waiting. 2. It is replaced. 3. The disk refuses what it had."""
-    log = writer(tmp_path)
-    put(log, 5)
-    log.sync()
-    put(log, 2)
+    log = half_stored(tmp_path)
     successor = writer(tmp_path, incarnation=2)
     refuse_to_sync(log, monkeypatch)
     log.close()
@@ -518,10 +520,7 @@ def test_what_a_successor_has_taken_for_stored_is_not_taken_back(
 def test_a_successor_that_has_read_ahead_looks_again_behind_what_was_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = writer(tmp_path)
-    put(log, 5)
-    log.sync()
-    put(log, 2)
+    log = half_stored(tmp_path)
     tail = StreamLogReader(str(tmp_path), 0, skips=True)
     tail.skip_to_end()
     assert tail.next_id == 7

@@ -20,6 +20,7 @@ class Ailments:
         self._slow: dict[tuple[str, int], tuple[int, int]] = {}  # (what, machine): (until, factor)
         self._silent: dict[tuple[str, StreamId], int] = {}  # (kind of fault, source): until when
         self._ends_from_us = 0  # no source says before this that it has ended
+        self._slots_from_us = 0  # no task slot is free before this
 
     def slow_down(self, what: str, machine: int, until_us: int, factor: int) -> None:
         """A machine has a fault of the kinds `slow-node`, `slow-disk` and `full-disk`."""
@@ -35,12 +36,11 @@ class Ailments:
 
     def take_slots(self, until_us: int) -> None:
         """Another query has all task slots that were free."""
-        self._slow[("no-slots", DRIVER)] = (until_us, 2)
+        self._slots_from_us = until_us
 
     def slots_in_us(self) -> int:
         """In how many µs there are task slots again; 0: now."""
-        until_us, _ = self._slow.get(("no-slots", DRIVER), (0, 1))
-        return max(0, until_us - self._scheduler.now_us)
+        return max(0, self._slots_from_us - self._scheduler.now_us)
 
     def hold_ends(self, until_us: int) -> None:
         """No source says that it has ended."""

@@ -120,8 +120,6 @@ class Waiting(Checker):
         """Nothing waits."""
         self._world: World | None = None
         self._nodes: dict[NodeId, _Known] = {}
-        self._bounds_ms = 0  # of all units: no path has more
-        self._was_full: dict[NodeId, None] = {}
 
     def begin(self, world: World) -> None:
         """Find the nodes that wait no longer than a bound."""
@@ -130,8 +128,6 @@ class Waiting(Checker):
             return
         plans = [plan for plan in world.plans.values() if plan.delays is not None]
         self._nodes = {plan.node: _Known() for plan in plans if len(plan.inputs) > 1}
-        bounds = {plan.unit: plan.delays.bound_ms for plan in plans if plan.delays is not None}
-        self._bounds_ms = sum(bounds.values())
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-AVAIL and I-MIN."""
@@ -143,8 +139,6 @@ class Waiting(Checker):
         if consistency is None or delays is None:
             return
         now_us = self._world.scheduler.now_us
-        if not machine.has_room:
-            self._was_full[process.node] = None
         was_stable = known.state is Consistency.STABLE
         known.state = consistency.state
         is_held = known.state is Consistency.STABILIZATION or not machine.has_room
@@ -153,8 +147,7 @@ class Waiting(Checker):
             self._went_on(process.node, machine, known.waited_us(now_us), delays.bound_ms)
         known.reached_us = max(known.reached_us, machine.statistics().boundary_us)
         waited_us = known.look(machine.waiting(), now_us)
-        is_full = process.node in self._was_full
-        bound_ms = self._bounds_ms if is_full else delays.bound_ms
+        bound_ms = delays.bound_ms
         if waited_us > 10 * (100 + _DRIFT_PERCENT) * bound_ms + 1_000 * _SLACK_MS:
             raise Violation(
                 "I-AVAIL",

@@ -116,7 +116,7 @@ class Rescaling:
         """Raise `RescalingError` for what cannot be divided, before anything is done."""
         reason = self.division.why_not(is_divided=not self.is_to_cut)
         if reason is not None:
-            self._refuse(reason)
+            raise self._refused(reason)
 
     def run(self, cluster: Cluster, committed: Callable[[], Mapping[str, int | None]]) -> None:
         """Drain, stop, divide, decide.
@@ -135,14 +135,13 @@ class Rescaling:
         finally:
             cluster.stop()
         self._sync_sinks()
-        registry = CheckpointRegistry.of(self._entries())
+        registry = self._registry()
         now = points_to_divide(registry, self.former.nodes)
         left = self.division.left(points, now, self._home())
         if isinstance(left, str):
-            self._refuse(left)
-            raise AssertionError
+            raise self._refused(left)
         end: list[JournalEntry] = [LeftAtCut()] if self.is_to_cut else []
-        self._decide([*self._divided(left), *end])
+        self._decide([*self._divided(left, registry), *end])
 
     def go_on(self, text: str) -> None:
         """Have the location, which was left at a cut, go on with a changed dataflow.
@@ -153,12 +152,13 @@ class Rescaling:
         Raises:
             RescalingError: It cannot be done; the location is as it was.
         """
-        points = dict(CheckpointRegistry.of(self._entries()).newest_points())
+        registry = self._registry()
+        points = dict(registry.newest_points())
         reason = self.division.why_not_from(points)
         if reason is not None:
-            self._refuse(reason)
+            raise self._refused(reason)
         self._sync_sinks()
-        self._decide([*self._divided(points), DataflowDecided(text)])
+        self._decide([*self._divided(points, registry), DataflowDecided(text)])
 
     # -- draining -----------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Rescaling:
         while time.monotonic() < deadline_s:
             if cluster.done.is_set():
                 why = cluster.error or "its input has ended, so that nothing is left to divide"
-                self._refuse(f"while it drained: {why}")
+                raise self._refused(f"while it drained: {why}")
             if draining.is_over(cluster.history.reports):
                 stored = points_to_divide(cluster.registry, self.former.nodes)
                 reports = dict(cluster.history.reports)
@@ -182,22 +182,23 @@ class Rescaling:
                     return found
                 reason = found
             time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
-        self._refuse(f"within {self.timeout_s:.0f} s: {reason}")
-        raise AssertionError
+        raise self._refused(f"within {self.timeout_s:.0f} s: {reason}")
 
     # -- dividing -----------------------------------------------------------------------------
 
-    def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[JournalEntry]:
+    def _divided(
+        self, points: Mapping[NodeId, RestartPoint], registry: CheckpointRegistry
+    ) -> list[JournalEntry]:
         """The journal's new entries; the checkpoints that they lead to are written."""
-        newest = CheckpointRegistry.of(self._entries()).incarnations()
-        return self.division.divide(points, newest, self._home())
+        return self.division.divide(points, registry.incarnations(), self._home())
 
     def _sync_sinks(self) -> None:
         for place in self._sink_paths().values():
             _sync(place)
 
-    def _entries(self) -> list[JournalEntry]:
-        return read_entries(os.path.join(self.location, JOURNAL_FOLDER))
+    def _registry(self) -> CheckpointRegistry:
+        """What the journal says, which nobody writes now."""
+        return CheckpointRegistry.of(read_entries(os.path.join(self.location, JOURNAL_FOLDER)))
 
     def _home(self) -> _Home:
         return _Home(self.location, self._sink_paths(), self.store)
@@ -229,8 +230,8 @@ class Rescaling:
         finally:
             store.close()
 
-    def _refuse(self, reason: str) -> None:
-        raise RescalingError(f"{self.location} cannot {self._aim()}: {reason}. It is as it was")
+    def _refused(self, reason: str) -> RescalingError:
+        return RescalingError(f"{self.location} cannot {self._aim()}: {reason}. It is as it was")
 
     def _aim(self) -> str:
         if self.is_to_cut:

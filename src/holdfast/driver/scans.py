@@ -159,7 +159,7 @@ def _depends_on_order(operation: steps.Operation) -> bool:
         case steps.PartialAggregate(aggregates=aggregates):
             return _picks(aggregates)
         case steps.Distinct():
-            return not operation.is_of_one_time  # Which of several is kept, comes first.
+            return not operation.is_of_one_time  # Of several the first one is kept.
         case _:
             by_arrival = steps.Sort | steps.Sample | steps.RunningAggregate | steps.Process
             return isinstance(operation, by_arrival)

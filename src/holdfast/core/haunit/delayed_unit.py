@@ -343,9 +343,10 @@ class DelayedUnit(HAUnit):
         return self._manager.turn
 
     def _mind_turn(self) -> list[Effect]:
-        """Ask for a turn that is wanted; leave one that is not, so that others have theirs."""
-        if not self._has_turns:
-            return []
+        """Ask for a turn that is wanted; leave one that is not, so that others have theirs.
+
+        Only where there are turns.
+        """
         state = self._manager.state
         is_given_up = self._turn.is_held and state is Consistency.UP_FAILURE and not self._is_due
         if state is Consistency.STABLE or is_given_up:

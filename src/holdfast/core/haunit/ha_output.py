@@ -185,8 +185,9 @@ class HAOutput:
         """
         gated = (s for spec in self._plan.outputs if spec.is_gated for s in spec.streams)
         edges = {stream: self._edges[stream] for stream in gated if stream in self._edges}
-        self._line_gate = self.kept.gate = LineGate(edges, self._sinks, point)
-        return self._line_gate
+        gate = LineGate(edges, self._sinks, point, self._plan.limits)
+        self._line_gate = self.kept.gate = gate
+        return gate
 
     def rebase(self) -> None:
         """Nothing has been put out yet: number from where receivers, and sinks' logs, are."""
@@ -216,7 +217,7 @@ class HAOutput:
             return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
-        if self._line_gate is not None and self._line_gate.stops_node(self._plan.limits):
+        if self._line_gate is not None and self._line_gate.stops_node:
             return False
         return all(
             edge.numbering.is_placed

@@ -51,6 +51,12 @@ class PackName:
     first: int
     end: int
 
+    @staticmethod
+    def around(number: int, length: int) -> PackName:
+        """The block of a length that holds a commit."""
+        first = number // length * length
+        return PackName(first, first + length)
+
     def __str__(self) -> str:
         """The name in the store."""
         return f"{PACKS}/{self.first:020d}-{self.end:020d}.pack"
@@ -82,7 +88,7 @@ def within_others(packs: Collection[PackName]) -> list[PackName]:
     return [
         pack
         for pack in packs
-        if any(_block(pack.first, of) in known for of in lengths if of > pack.length)
+        if any(PackName.around(pack.first, of) in known for of in lengths if of > pack.length)
     ]
 
 
@@ -109,15 +115,9 @@ def due(
         rest = islice(pieces, first - begin, max(0, len(pieces) - KEPT_COMMITS))
         while len(block := list(islice(rest, length))) == length:
             name, first = PackName(first, first + length), first + length
-            is_held = any(_block(name.first, of) in known for of in blocks if of >= length)
+            is_held = any(PackName.around(name.first, of) in known for of in blocks if of >= length)
             is_old = block[-1].at_us <= now_us - PACKED_AFTER_US
             if not is_held and is_old and sum(p.size_bytes for p in block) <= PACK_BYTES_MAX:
                 known.add(name)
                 made.append(name)
     return made
-
-
-def _block(number: int, length: int) -> PackName:
-    """The block of a length that holds a commit."""
-    first = number // length * length
-    return PackName(first, first + length)

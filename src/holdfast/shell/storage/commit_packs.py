@@ -123,8 +123,7 @@ class CommitPacks:
     def _holding(self, number: int) -> PackName | None:
         """The longest pack that holds a commit. Raises `ObjectMissing`: it is gone meanwhile."""
         for length in self._lengths:
-            first = number // length * length
-            name = PackName(first, first + length)
+            name = PackName.around(number, length)
             if name in self._known and self._has_index(name):
                 return name
         return None
@@ -141,7 +140,7 @@ class CommitPacks:
         entries = decode_index(bytes(self._read(name, place)))
         if isinstance(entries, CorruptRecord):
             raise FileDamaged(f"{self._root}/{name}", entries.reason)
-        if len(entries) != name.end - name.first:
+        if len(entries) != name.length:
             raise FileDamaged(f"{self._root}/{name}", f"it holds {len(entries)} commits")
         while len(self._indexes) >= _INDEXES_KEPT:
             del self._indexes[next(iter(self._indexes))]

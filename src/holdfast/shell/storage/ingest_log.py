@@ -660,13 +660,12 @@ def late_rows_of(root: str, partitions: int) -> int:
 
 
 def records_of(
-    root: str, commits: CommitStore, number: int, file: IngestFile
+    root: str, commits: CommitStore, number: int, file: IngestFile, meta: IngestMeta
 ) -> Iterable[LoggedBatch]:
     """The records of one file of a commit, time column last; other columns of users' are null.
 
     Raises as `IngestLogReader.poll`.
     """
-    meta = read_meta(root)
     if file.user is not None:
         return _counted(file.name, file.count, user_records(meta, file, ()))
     own = _own_records(root, commits, number, file, meta)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.core.queues.recording import IngestFile
     from holdfast.core.queues.retention import Piece
     from holdfast.shell.storage.commit_store import CommitStore
+    from holdfast.shell.storage.ingest_log import IngestMeta
     from holdfast.shell.stores.base import CheckpointStore
 
 _AT_ONCE: Final = 64
@@ -44,12 +45,14 @@ class Packer:
         root: str,
         store: CheckpointStore,
         commits: CommitStore,
+        meta: IngestMeta,
         require_lead: Callable[[], None],
     ) -> None:
         """Nothing is looked at yet; `require_lead` raises when another driver leads."""
         self._root = root
         self._store = store
         self._commits = commits
+        self._meta = meta
         self._require_lead = require_lead
 
     def pack(self, pieces: Collection[Piece], now_us: int) -> int:
@@ -94,7 +97,7 @@ class Packer:
 
     def _parts(self, number: int, file: IngestFile) -> Iterator[bytes | pa.Buffer]:
         """The records of a file as they are in a pack."""
-        for logged in records_of(self._root, self._commits, number, file):
+        for logged in records_of(self._root, self._commits, number, file, self._meta):
             yield from encode_record(
                 RecordKind.DATA,
                 logged.tuple_type,

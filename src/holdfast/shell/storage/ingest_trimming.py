@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.queues.beginning import Beginning
     from holdfast.core.queues.recording import Commit, IngestFile
+    from holdfast.shell.storage.ingest_log import IngestMeta
 
 _AT_ONCE: Final = 10_000
 """So many commits are removed with one mark."""
@@ -60,6 +61,7 @@ class IngestTrimmer:
         self._still_there = still_there
         self._store = store_at(root)
         self._commits = CommitStore(root)
+        self._meta: IngestMeta | None = None
         self._account: Account | None = None
         self._following = Following()
         self._pieces: deque[Piece] = deque()
@@ -111,7 +113,7 @@ class IngestTrimmer:
         """Who adds up commits, from where the log begins; None: there is no log yet."""
         if self._account is None:
             try:
-                meta = read_meta(self._root)
+                self._meta = meta = read_meta(self._root)
             except UnknownStream:
                 return None
             beginning = self._commits.beginning() or nothing_removed([self._partitions])
@@ -152,7 +154,8 @@ class IngestTrimmer:
 
     def _late_rows(self, number: int, file: IngestFile, floor_us: int) -> int:
         late = 0
-        for logged in records_of(self._root, self._commits, number, file):
+        assert self._meta is not None
+        for logged in records_of(self._root, self._commits, number, file, self._meta):
             times = logged.batch.column(logged.batch.num_columns - 1).to_numpy()
             late += int(np.count_nonzero(times < floor_us))
         return late
@@ -201,9 +204,10 @@ class IngestTrimmer:
         Raises:
             StorageError: As `trim`.
         """
-        return Packer(self._root, self._store, self._commits, self._require_lead).pack(
-            self._pieces, now_us
-        )
+        if self._meta is None:
+            return 0  # There is no log yet.
+        packer = Packer(self._root, self._store, self._commits, self._meta, self._require_lead)
+        return packer.pack(self._pieces, now_us)
 
     def close(self) -> None:
         """Let go of the stores."""

@@ -667,9 +667,9 @@ class StreamLogWriter:
         says that all is well, a successor's too. So what was refused must go at once.
         """
         size = self._size
+        if self._failure:
+            raise StorageError(self._failure)
         try:
-            if self._failure:
-                raise StorageError(self._failure)
             os.fdatasync(self._file)
         except OSError as error:
             raise self._refused(error) from error

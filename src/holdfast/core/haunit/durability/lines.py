@@ -115,7 +115,7 @@ class Lines(Checkpointed):
     def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """A full gate asks for a cut before its time."""
         effects = super().acknowledging(now_ms, is_due=is_due)
-        if self._gate.wants_cut(self.unit.plan.limits):
+        if self._gate.wants_cut:
             effects += self._gate_filled(now_ms)
         return effects
 
@@ -123,7 +123,7 @@ class Lines(Checkpointed):
         """Cut for what no cut covers yet; and, if nothing more came, until lines can share it."""
         has_changed = self.unit.passes != self._alike_pass
         lacks_points = not has_changed and self._alike < self._checkpoints.kept
-        if lacks_points or self._gate.has_filled_since_cut(self.unit.plan.limits):
+        if lacks_points or self._gate.has_filled_since_cut:
             return self._cut_if_due(now_ms)
         return []
 

@@ -68,7 +68,11 @@ class LineGate:
     """The gate before some outputs of one incarnation. Volatile: all fields."""
 
     def __init__(
-        self, edges: dict[StreamId, OutputEdge], sinks: dict[StreamId, Sink], point: RestartPoint
+        self,
+        edges: dict[StreamId, OutputEdge],
+        sinks: dict[StreamId, Sink],
+        point: RestartPoint,
+        limits: NodeLimits,
     ) -> None:
         """Go on at a restart point; what comes before the oldest behind it may leave.
 
@@ -76,8 +80,10 @@ class LineGate:
             edges: Those that it stands before.
             sinks: All of the node.
             point: Where the incarnation begins; the last of those behind it is on the line.
+            limits: How much may wait here.
         """
         self._edges = edges
+        self._room, self._half_room = _Room.of(limits), _Room.half_of(limits)
         self.sinks = sinks
         self._places = OutputPlaces(edges, sinks)
         self.is_awaited = False  # it will open only if the node goes on
@@ -124,24 +130,27 @@ class LineGate:
             effects += sink.let_out(opened.next_ids[stream])
         return effects
 
-    def stops_node(self, limits: NodeLimits) -> bool:
+    @property
+    def stops_node(self) -> bool:
         """Whether so much waits here that the node has to wait too. Cost: O(streams)."""
-        return not self.is_awaited and self._waits(_Room.of(limits), self._gate.open_ids)
+        return not self.is_awaited and self._waits(self._room, self._gate.open_ids)
 
-    def wants_cut(self, limits: NodeLimits) -> bool:
+    @property
+    def wants_cut(self) -> bool:
         """Whether so much waits here that a cut should come soon. Cost: O(streams).
 
         The node goes on while that is written, and need not stop if the line has passed it in time.
         """
-        return self._waits(_Room.half_of(limits), self._gate.open_ids)
+        return self._waits(self._half_room, self._gate.open_ids)
 
-    def has_filled_since_cut(self, limits: NodeLimits) -> bool:
+    @property
+    def has_filled_since_cut(self) -> bool:
         """Whether so much waits here that no cut covers yet. Cost: O(streams).
 
         1. A node goes on though much waits here. 2. It cuts for that. 3. The line waits for the
         cuts of others. Another cut would not let anything out earlier.
         """
-        return self._waits(_Room.half_of(limits), self._cut_ids)
+        return self._waits(self._half_room, self._cut_ids)
 
     def _waits(self, room: _Room, since: dict[str, int]) -> bool:
         """Whether what was put out from these ids on, and waits here, fills the room."""

@@ -19,7 +19,7 @@ from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.haunit.outputs.tentative import TentativeOutputs
 from holdfast.core.haunit.reach import Reach
-from holdfast.core.model.ids import Run
+from holdfast.core.model.ids import END_US, Run
 from holdfast.core.model.notes import Undo
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.replication.consistency_manager import (
@@ -226,6 +226,11 @@ def _let_any_boundary_wait(original: Any) -> Any:
     return lambda self, closes: None
 
 
+def _let_older_boundaries_wait(original: Any) -> Any:
+    """Also what a stream promised before its first tuple."""
+    return lambda self, stream, before_us: original(self, stream, END_US)
+
+
 def _wait_from_the_last(original: Any) -> Any:
     """The timer runs from what came last."""
 
@@ -376,6 +381,9 @@ REPLICATED_MUTANTS = {
     ),
     "lets any boundary wait": _mutant(
         DelayedOrder, "ask_operators", _let_any_boundary_wait, kinds=SILENCES
+    ),
+    "lets older boundaries wait": _mutant(
+        SUnion, "had", _let_older_boundaries_wait, kinds=SILENCES
     ),
     "waits from the last": _mutant(_Claims, "claim", _wait_from_the_last, kinds=SILENCES),
     "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once, _PAUSED),

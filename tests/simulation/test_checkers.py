@@ -16,14 +16,25 @@ from holdfast.core.coordinator.journal_entries import (
     RecoveryDecision,
 )
 from holdfast.core.haunit import events
+from holdfast.core.haunit.delayed_unit import Waits
 from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import GoOnTold, HaltTold
-from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, PointId, StreamId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    NO_ID,
+    NOBODY,
+    Incarnation,
+    NodeId,
+    PointId,
+    StreamId,
+)
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.sim.checkers import Kept, Lines, Trimming, Violation
 from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
 from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
+from holdfast.sim.checkers.waiting import Waiting
 from holdfast.sim.workload.oracle import Adding, Conserved
 from holdfast.sim.workload.promises import Extra, Held, Level, Promise
 
@@ -309,3 +320,66 @@ def test_a_driver_that_finds_an_older_point_has_lost_one_unless_nothing_is_kept_
         drivers_that_find(Guarantee.PRECISE, 140, 78)
     drivers_that_find(Guarantee.PRECISE, 78, 140)
     drivers_that_find(Guarantee.GAP, 140, 78)
+
+
+Look = tuple[int, int, int, int, int]
+"""When, in ms; the oldest tuple held; what is merged; what is promised; what was reached."""
+
+
+def goes_on(at_ms: int, looks: list[Look], windows: tuple[int, ...]) -> None:
+    """A node goes on without input, after looks at its first stream; windows close at these times.
+
+    It waits for 100 ms. Windows are in the operators when their stream has nothing held.
+    """
+    node = NodeId("n")
+    spec = SimpleNamespace(node=node, delays=SimpleNamespace(bound_ms=100), inputs=(0, 1))
+    scheduler = SimpleNamespace(now_us=0)
+    world: Any = SimpleNamespace(
+        faults={}, plans={node: spec}, scheduler=scheduler, count=lambda _: None
+    )
+    checker = Waiting()
+    checker.begin(world)
+    for number, (now_ms, oldest, merged, promised, reached) in enumerate([*looks, looks[-1]]):
+        is_over = number == len(looks)
+
+        def closes(boundary_us: int, oldest: int = oldest) -> int:
+            ends = [end for end in windows if oldest == NO_ID and end <= boundary_us]
+            return max(ends, default=BEGINNING_US)
+
+        waits = [Waits(oldest, merged, promised, closes)]
+        state = Consistency.UP_FAILURE if is_over else Consistency.STABLE
+        machine = SimpleNamespace(
+            plan=spec,
+            consistency=SimpleNamespace(state=state, failures=int(is_over)),
+            has_room=True,
+            has_suffixes=False,
+            statistics=lambda reached=reached: SimpleNamespace(boundary_us=reached),
+            waiting=lambda waits=waits: waits,
+        )
+        scheduler.now_us = 1_000 * (at_ms if is_over else now_ms)
+        process: Any = SimpleNamespace(node=node, machine=machine)
+        checker.stepped(process, events.Proceed(), [])
+
+
+def test_the_first_of_several_results_has_waited_since_its_own_boundary() -> None:
+    """Both of its windows come into the operators when later boundaries have come as well."""
+    looks = [
+        (0, 0, 1, BEGINNING_US, BEGINNING_US),
+        (10, 0, 1, 350, BEGINNING_US),
+        (80, 0, 1, 700, BEGINNING_US),
+        (90, NO_ID, 1, 700, 300),
+    ]
+    goes_on(111, looks, (350, 700))
+    with pytest.raises(Violation, match="I-MIN"):
+        goes_on(111, looks, (700,))
+
+
+def test_nothing_of_a_stream_waits_since_before_its_first_tuple() -> None:
+    looks = [
+        (0, NO_ID, 0, 350, BEGINNING_US),
+        (50, 0, 1, 350, BEGINNING_US),
+        (60, 0, 1, 700, BEGINNING_US),
+    ]
+    goes_on(151, looks, ())
+    with pytest.raises(Violation, match="I-MIN"):
+        goes_on(111, looks, ())

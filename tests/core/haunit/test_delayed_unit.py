@@ -277,20 +277,47 @@ def test_a_tuple_waits_no_longer_for_a_stream_that_creeps() -> None:
     assert said(wait_until(machine, BOUND_MS)) == [("tentative", 0)]
 
 
-def test_where_windows_may_stand_behind_it_all_that_has_brought_a_tuple_waits() -> None:
-    plan = node().plan
+def before_windows(at: RestartPoint | None = None, *, is_sink_unit: bool = False) -> Node:
+    """A node without windows; the unit behind it has some, unless it is a sink's."""
     ends = (StreamId("n->m"),), (NodeId("m"),)
     behind = OutputSpec(("port", 0), SCHEMA, *ends, has_tentative=True)
+    outputs = (replace(behind, has_windows_behind=not is_sink_unit),)
+    alone = replace(node().plan, outputs=outputs, operators=())
+    machine = Node(alone, Assignment(1, ONE, at, {}), 0)
+    machine.start(0)
+    return machine
+
+
+def failures_at(machine: Node, now_ms: int) -> int:
+    wait_until(machine, now_ms)
+    assert machine.consistency is not None
+    return machine.consistency.failures
+
+
+def test_where_windows_may_stand_behind_it_all_that_has_brought_a_tuple_waits() -> None:
     for is_sink_unit, failures in ((False, 1), (True, 0)):
-        outputs = (replace(behind, has_windows_behind=not is_sink_unit),)
-        alone = replace(plan, outputs=outputs, operators=())
-        machine = Node(alone, Assignment(1, ONE, None, {}), 0)
-        machine.start(0)
+        machine = before_windows(is_sink_unit=is_sink_unit)
         give(machine, A, 0, [1], 2, 0)
         give(machine, B, 0, [1], 1_000, 0)
-        wait_until(machine, BOUND_MS)
-        assert machine.consistency is not None
-        assert machine.consistency.failures == failures
+        assert failures_at(machine, BOUND_MS) == failures
+
+
+def test_what_a_stream_promises_before_its_first_tuple_keeps_nothing_of_it_waiting() -> None:
+    machine = before_windows()
+    give(machine, A, 0, [], 1_000, 0)
+    give(machine, A, 0, [1_500], 1_501, 20)
+    assert failures_at(machine, 20 + BOUND_MS - 1) == 0
+    assert failures_at(machine, 20 + BOUND_MS) == 1
+
+
+def test_a_replacement_does_not_take_the_first_tuple_that_it_sees_for_the_first_of_all() -> None:
+    processed = {A: 1, B: 1}
+    machine = before_windows(RestartPoint(1, dict(processed), processed, 10))
+    give(machine, B, 1, [], 10, 0)
+    give(machine, A, 1, [], 1_000, 0)
+    give(machine, A, 1, [1_500], 1_501, 20)
+    assert failures_at(machine, BOUND_MS - 1) == 0
+    assert failures_at(machine, BOUND_MS) == 1
 
 
 def test_what_is_dropped_is_durable_before_the_node_goes_back_and_left_out_by_who_takes_over() -> (

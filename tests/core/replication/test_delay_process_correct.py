@@ -146,12 +146,12 @@ class SmallNode:
         for windows, boundary_us in zip(self.windows, self.promised_us, strict=True):
             ends = [(window + 1) * WINDOW_US for window in windows if boundary_us != END_US]
             if self.has_windows_behind and windows and boundary_us != END_US:
-                ends.append(boundary_us)
+                ends.append(boundary_us)  # Not before the first tuple.
             self.waits += [(end, now_ms) for end in ends if self.acted_us < end <= boundary_us]
 
     def closes(self, streams: Sequence[int], boundary_us: int) -> int:
         """The end of the newest window of these streams' tuples that a boundary closes."""
-        if self.has_windows_behind and any(self.windows[stream] for stream in streams):
+        if self.has_windows_behind and any(self.sunion.had(s, boundary_us) for s in streams):
             return boundary_us
         made_of = self.state.made_of.items()
         ends = [(window + 1) * WINDOW_US for window, of in made_of if of & set(streams)]

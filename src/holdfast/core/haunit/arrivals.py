@@ -68,11 +68,6 @@ class InputStream:
         return len(self.senders) > 1
 
     @property
-    def has_brought_tuples(self) -> bool:
-        """Whether it has ever had one, be it tentative."""
-        return self.queue.next_id > 0 or self.tentative.next_id > 0
-
-    @property
     def has_tentative(self) -> bool:
         """Whether something is to be heard of its suffix: an undo, or what stands behind all."""
         if self.tentative.is_undone:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.model.dropped import Ranges
     from holdfast.core.model.tuples import TupleBatch
-    from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.input_delay import Closes
 
 
@@ -77,6 +76,11 @@ class CorrectedOrder(InputOrder):
         """Per stream the oldest tuple that waits for other streams, int64; None: none ever does."""
         return None
 
+    def had(self, stream: int, before_us: int) -> bool:
+        """Whether a stream has ever had a tuple older than this; nobody asks where none waits."""
+        del stream, before_us
+        return True
+
     def hold_cut(self) -> None:
         """From now on keep what is taken without streams that are missing."""
 
@@ -100,24 +104,26 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         self,
         plan: NodePlan,
         arrivals: Arrivals,
-        at: RestartPoint | None,
+        begins: Beginning,
         delays: DelayPlan,
-        dropped: Mapping[str, Ranges],
     ) -> None:
         """Merge the streams.
 
         Args:
             plan: The node's.
             arrivals: What has come on them.
-            at: As of `TimeOrder`.
+            begins: Where the node begins, and what corrections before that have gone without.
             delays: How long to wait.
-            dropped: What corrections before this incarnation have gone without.
         """
-        super().__init__(plan, arrivals, at)
+        point = begins.point
+        super().__init__(plan, arrivals, point if begins.is_at_cut else None)
         self._droppable_from: list[int] = []  # per stream; empty: nothing is dropped
         self._drops = delays.drops
         keeps = plan.limits.input_queue_tuples if delays.drops else None
-        self._sunion.keep_at_most(keeps, [dropped.get(s.stream, NONE) for s in plan.inputs])
+        self._sunion.keep_at_most(keeps, [point.dropped.get(s.stream, NONE) for s in plan.inputs])
+        for number, spec in enumerate(plan.inputs):
+            if point.processed_before.get(spec.stream, 0) > 0:
+                self._sunion.had_before(number)
         delay = InputDelay(len(plan.inputs), delays.bound_ms, delays.during_failure)
         turn = Turn(is_needed=delays.has_turns)
         during = delays.during_stabilization if delays.has_turns else None
@@ -178,6 +184,10 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
     def oldest_held(self) -> np.ndarray:
         """Per stream the oldest tuple that waits for other streams, NO_ID: none. int64."""
         return self._sunion.oldest_held()
+
+    def had(self, stream: int, before_us: int) -> bool:
+        """Whether a stream has ever had a tuple that is older than this, be it tentative."""
+        return self._sunion.had(stream, before_us)
 
     def hold_cut(self) -> None:
         """From now on keep what is taken without streams that are missing."""
@@ -327,5 +337,4 @@ def corrected_order(
     """The order of a unit that goes on without missing input; args as of `input_order`."""
     if len(plan.inputs) == 1:
         return FollowingOrder(plan, arrivals, delays)
-    at = begins.point if begins.is_at_cut else None
-    return DelayedOrder(plan, arrivals, at, delays, begins.point.dropped)
+    return DelayedOrder(plan, arrivals, begins, delays)

@@ -29,6 +29,7 @@ it cannot go back, and must not go on.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.errors import InvariantViolation
@@ -39,14 +40,14 @@ from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.reach import Reach
 from holdfast.core.machine import SetTimer
-from holdfast.core.model.ids import BEGINNING_US, END_US, StreamId
+from holdfast.core.model.ids import StreamId
 from holdfast.core.model.notes import RecDone, Undo
 from holdfast.core.replication.consistency_manager import Action, Consistency
 from holdfast.core.replication.undo_redo import UndoHistory
 from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
@@ -67,15 +68,15 @@ class Waits(NamedTuple):
     Attributes:
         oldest_id: Of the tuples held; `NO_ID`: there are none.
         merged_before: All before this id have been merged, or are held.
-        result_us: The time of the newest result that its boundary would put out, but for others;
-            `BEGINNING_US`: there is none.
-        promised_us: That boundary.
+        promised_us: Its boundary.
+        closes: Of that or an earlier one, the time of the newest result that it would put out, but
+            for others; what has been acted on, or less: there is none.
     """
 
     oldest_id: int
     merged_before: int
-    result_us: int
     promised_us: int
+    closes: Callable[[int], int]
 
 
 class HeldCut:
@@ -139,10 +140,11 @@ class DelayedUnit(HAUnit):
     def _closes_us(self, streams: Sequence[int], boundary_us: int) -> int:
         """The newest time, at most a boundary, that it would close of these streams' tuples.
 
-        Units behind this one may hold windows of all that they have brought.
+        Units behind this one may hold windows of all that they have brought. But: 1. A stream
+        promises 1,000. 2. Its first tuple comes, which is newer. What the boundary closed holds
+        nothing of the stream, so none of its results has waited since then.
         """
-        arrived = self.inputs.arrivals.streams
-        if self._has_windows_behind and any(arrived[s].has_brought_tuples for s in streams):
+        if self._has_windows_behind and any(self.order.had(s, boundary_us) for s in streams):
             return boundary_us
         return self.network.closes_us(streams, boundary_us)
 
@@ -395,7 +397,7 @@ class DelayedUnit(HAUnit):
         """What waits for other streams now, per stream.
 
         None of one that reads a single stream, or is in a silent replay. For checkers: the node
-        keeps its own account (replication/input_delay.py). Cost: O(operators) per stream.
+        keeps its own account (replication/input_delay.py). Cost: O(tuples held).
         """
         held = self.order.oldest_held()
         if held is None or not self._has_begun:
@@ -404,12 +406,8 @@ class DelayedUnit(HAUnit):
 
     def _waits_of(self, stream: InputStream, oldest_id: int) -> Waits:
         promised_us = max(stream.queue.taken_boundary_us, stream.tentative.boundary_us)
-        closes_us = BEGINNING_US
-        if promised_us != END_US:
-            closes_us = self._closes_us((stream.number,), promised_us)
-        if closes_us <= self.network.boundary_us:
-            closes_us = BEGINNING_US
-        return Waits(oldest_id, stream.processed_before, closes_us, promised_us)
+        closes = partial(self._closes_us, (stream.number,))
+        return Waits(oldest_id, stream.processed_before, promised_us, closes)
 
     # -- cuts -------------------------------------------------------------------------------
 

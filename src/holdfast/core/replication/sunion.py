@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.model.dropped import NONE, left_of, with_range
-from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.model.positions import positions
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class SUnion:
         self._waiting = [0] * len(self._ports)  # what has not been released
         self._released_before = BEGINNING_US
         self._processed_before = [0] * len(self._ports)
+        self._ever_us = [END_US] * len(self._ports)  # per stream, of all that it has ever had
         # While a cut is held: per stream all pieces that have been held since.
         self._kept: list[list[_Piece]] | None = None
         self._tentative_before = BEGINNING_US  # Released as tentative.
@@ -157,6 +158,14 @@ class SUnion:
         """
         self._released_before = boundary_us
         self._processed_before = list(processed_before)
+
+    def had(self, stream: int, before_us: int) -> bool:
+        """Whether a stream has ever had a tuple that is older than this, be it tentative."""
+        return self._ever_us[stream] < before_us
+
+    def had_before(self, stream: int) -> None:
+        """Another incarnation has processed tuples of a stream, of any time."""
+        self._ever_us[stream] = BEGINNING_US
 
     def keep_at_most(self, tuples: int | None, dropped: Sequence[Ranges]) -> None:
         """Of each stream no more than so many tuples are kept for a correction; None: all are.
@@ -191,6 +200,7 @@ class SUnion:
             return None
         piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
         newest_us = piece.newest_us
+        self._ever_us[stream] = min(self._ever_us[stream], piece.oldest_us)
         seen = min(self._processed_before[stream] - batch.first_id, batch.count)
         if seen > 0:
             _, held = _split(piece.slice(0, seen), self._released_before)
@@ -319,6 +329,7 @@ class SUnion:
         if batch.count == 0:
             return
         piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
+        self._ever_us[stream] = min(self._ever_us[stream], piece.oldest_us)
         fresh = self._not_late(piece)
         if fresh is not None:
             _, fresh = _split(fresh, stable_us)

@@ -8,10 +8,12 @@ I-AVAIL  no tuple that has come, and no result that a boundary would put out, wa
 I-MIN    a node goes on without streams only when something has waited as long, or when what a
          producer sends is tentative.
 
-Looked at after each step: which tuple is the oldest held of each stream, and which result is kept
-back. What stands there for longer than the bound has waited. A result has waited since the boundary
-of its stream, too: 1. The boundary comes while the stream's tuples are held. 2. Others promise as
-far as these, and no further. 3. Now the tuples are in the operators, and the result was due at 1.
+Looked at after each step: which tuple is the oldest held of each stream, and when each boundary
+came that has not been reached. A result has waited since the first boundary of its stream that
+would put it out: 1. The boundary comes while the stream's tuples are held, and then another one. 2.
+Other streams promise as far as these tuples, and no further. 3. Now they are in the operators, in
+several windows, and the first of these was due at 1. What a stream promises before its first tuple
+puts out nothing of it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.faults import SILENCES
@@ -44,33 +46,24 @@ class _Stream:
     """What of one stream waits: when its tuples came, and since when results wait."""
 
     came: deque[tuple[int, int]] = field(default_factory=deque)  # all before this id, since when
-    results: deque[tuple[int, int]] = field(default_factory=deque)  # of this time, since when
     promises: deque[tuple[int, int]] = field(default_factory=deque)  # up to this time, since when
+    promised_us: int = BEGINNING_US
 
-    def look(self, waits: Waits, reached_us: int, now_us: int) -> tuple[int, int]:
-        """Since when something has waited, as far as was seen, and at the longest; else now."""
-        newest_us = self.promises[-1][0] if self.promises else BEGINNING_US
-        if waits.promised_us > newest_us:
-            self.promises.append((waits.promised_us, now_us))
+    def look(self, waits: Waits, reached_us: int, now_us: int) -> int:
+        """Since when something has waited; else now."""
+        if self.promised_us < waits.promised_us != END_US:
+            self.promised_us = waits.promised_us
+            if waits.merged_before > 0:
+                self.promises.append((waits.promised_us, now_us))
         while self.promises and self.promises[0][0] <= reached_us:
             self.promises.popleft()
         if not self.came or waits.merged_before > self.came[-1][0]:
             self.came.append((waits.merged_before, now_us))
         while self.came and self.came[0][0] <= waits.oldest_id:
             self.came.popleft()
-        newest_us = self.results[-1][0] if self.results else BEGINNING_US
-        if waits.result_us == BEGINNING_US:
-            self.results.clear()
-        elif waits.result_us > newest_us:
-            self.results.append((waits.result_us, now_us))
-        while self.results and self.results[0][0] <= reached_us:
-            self.results.popleft()
-        first = [waiting[0][1] for waiting in (self.came, self.results) if waiting]
-        seen_us = min(first, default=now_us)
-        if not self.results:
-            return seen_us, seen_us
-        due = (since for before_us, since in self.promises if before_us >= self.results[0][0])
-        return seen_us, min(seen_us, next(due, seen_us))
+        since_us = self.came[0][1] if self.came else now_us
+        due = (since for before_us, since in self.promises if waits.closes(before_us) > reached_us)
+        return min(since_us, next(due, now_us))
 
 
 @dataclass(slots=True)
@@ -103,14 +96,12 @@ class _Known:
         return now_us - self.looked_us + held_us
 
     def look(self, waiting: list[Waits], now_us: int) -> int:
-        """For how long something has waited that still does, as far as was seen."""
-        since_us = self.looked_us = now_us
+        """For how long something has waited that still does."""
+        self.looked_us = now_us
         for number, waits in enumerate(waiting):
             stream = self.streams.setdefault(number, _Stream())
-            seen_us, due_us = stream.look(waits, self.reached_us, now_us)
-            since_us = min(since_us, seen_us)
-            self.looked_us = min(self.looked_us, due_us)
-        return now_us - since_us
+            self.looked_us = min(self.looked_us, stream.look(waits, self.reached_us, now_us))
+        return now_us - self.looked_us
 
 
 class Waiting(Checker):

@@ -13,7 +13,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_seeds_give_json_with_what_was_done() -> None:
-    done = simulate("--seeds", "0:12", "--json")
+    done = simulate("--seeds", "0:+12", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["runs"] == 12
@@ -36,6 +36,8 @@ def test_a_trace_is_a_timeline_with_the_plan_first() -> None:
     [
         (("--faults", "earthquake"), "earthquake"),
         (("--seeds", "9:3"), "FROM:TO"),
+        (("--seeds", "9:+0"), "FROM:TO"),
+        (("--seeds", "+9:+3"), "FROM:TO"),
         (("--keep", "1"), "--seed"),
         (("--seed", "1", "--keep", "one"), "numbers"),
         (("--seed", "1", "--keep", "99"), "numbered from 0"),

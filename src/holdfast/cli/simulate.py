@@ -43,7 +43,9 @@ EveryStep = Annotated[
 @app.command()
 def simulate(
     *,
-    seeds: Annotated[str, typer.Option(help="Seeds to run, FROM:TO (TO excluded).")] = "0:100",
+    seeds: Annotated[
+        str, typer.Option(help="Seeds to run, FROM:TO (TO excluded) or FROM:+COUNT.")
+    ] = "0:100",
     seed: Annotated[int | None, typer.Option(help="One seed instead.")] = None,
     faults: Annotated[str, typer.Option(help="all, none, or kinds with commas between.")] = "all",
     dataflow: Annotated[
@@ -199,9 +201,12 @@ def _check_kept(run: Run) -> None:
 
 def _range(text: str) -> range:
     first, _, last = text.partition(":")
-    if not (first.isdigit() and last.isdigit()) or int(first) >= int(last):
-        raise typer.BadParameter(f"--seeds {text!r}: write FROM:TO, for example 0:1000")
-    return range(int(first), int(last))
+    count = last.removeprefix("+")
+    begins, counted = (int(each) if each.isdigit() else -1 for each in (first, count))
+    ends = counted if count == last else begins + counted
+    if not 0 <= begins < ends or counted < 0:
+        raise typer.BadParameter(f"--seeds {text!r}: write FROM:TO, for example 0:1000, or 0:+1000")
+    return range(begins, ends)
 
 
 def _one(run: Run, *, is_traced: bool, is_full: bool) -> Outcome:

@@ -18,7 +18,7 @@ from holdfast.core.haunit.plan import (
 )
 from holdfast.core.haunit.told import GoOnTold, HaltTold, Resumed, RoundTold
 from holdfast.core.machine import TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.notes import CheckpointMarker, PlacedNote
 
 A, B, DOWN, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c"), StreamId("out[0]")
@@ -144,6 +144,25 @@ def test_a_gate_asks_for_a_round_before_it_stops_its_node(bytes_max, asks_at, ma
             asked_at.append(running.taken[A])
     assert asked_at[0] == asks_at
     assert running.taken[A] == may_wait
+
+
+def test_when_all_input_has_ended_a_node_with_results_asks_for_a_round():
+    running = _Running(replace(PLAN, inputs=PLAN.inputs[:1], outputs=PLAN.outputs[1:]))
+    running.come(A, 0, 3)
+    assert not _wants(running), "more may come"
+    running.step(events.BoundaryReceived(A, ONE, ONE, 3, END_US))
+    running.run()
+    assert _wants(running)
+    notes = (PlacedNote(5, 3, CheckpointMarker(5)),)
+    running.step(events.NotesReceived(A, ONE, ONE, 3, 0, None, notes))
+    made = running.run()
+    (point,) = _prepared(made)
+    assert point.round == 5
+    assert not _wants(running), "all of it is on the cut"
+
+
+def _wants(running):
+    return any(isinstance(e, events.WantRound) for e in running.step(TimerFired("ack")))
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

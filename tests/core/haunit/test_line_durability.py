@@ -23,7 +23,7 @@ from holdfast.core.haunit.plan import (
 from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
 from holdfast.core.machine import SetTimer, TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.first_periods import EARLY_MS
 from holdfast.core.recovery.guarantee import RolledBack
@@ -203,3 +203,20 @@ def test_a_gate_asks_for_a_cut_before_it_stops_its_node_and_again_only_for_what_
     assert found == cuts_at
     assert running.node.positions()["processed"][A] == max(cuts_at), "it waits for the line"
     assert _written(running.step(LineTold(1))) == list(range(min(cuts_at)))
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_when_all_input_has_ended_a_node_cuts_without_waiting_for_its_timer(kept):
+    """As often as lines are kept, and no more: the last results leave, and nothing follows."""
+    running = _Running(replace(PLAN, checkpoints=CheckpointPlan(1_000, kept=kept)))
+    running.process(0, 1, 2)
+    assert not _cuts(running.step(TimerFired("ack")))
+    running.step(events.BoundaryReceived(A, ONE, ONE, 2, END_US))
+    running.step(events.Proceed())
+    found = [n for _ in range(4) for n in _cuts(running.step(TimerFired("ack")))]
+    assert found == list(range(1, kept + 1))
+    assert _written(running.step(LineTold(1))) == [0]
+
+
+def _cuts(effects):
+    return [e.point.sequence for e in effects if isinstance(e, events.StoreRestartPoint)]

@@ -14,7 +14,7 @@ are a line.
   credit then (`Arrivals.held_of`), or the markers behind it would never come.
 - A full gate stops its node, but not while a round is under way that the node has not cut for: the
   marker lies behind input that it would never take, and the gate opens when the round is complete.
-  Without a round it asks for one.
+  Without a round it asks for one, and so does a node whose input has ended.
 - A checkpoint that came to nothing makes its round one that cannot become complete. That is said
   again until the round is known to be over; words can be lost.
 - A node cuts for a round though nothing has changed: the round waits for it. Its marker replaces
@@ -127,9 +127,13 @@ class Coordinated(Ruled):
         return replace(point, round=self._rule.round(), held_from=point.held_from | empty)
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
-        """Ask for a round, unless one is under way."""
+        """What waits leaves when a round is complete, this node's cut for it or not."""
+        return self._want_cut(now_ms)
+
+    def _want_cut(self, now_ms: int) -> list[Effect]:
+        """Ask for a round, unless one is under way, or nothing waits for it."""
         del now_ms
-        if self._begun <= max(self._rule.round(), self._over):
+        if self._gate.is_holding and self._begun <= max(self._rule.round(), self._over):
             return [WantRound()]
         return []
 

@@ -23,7 +23,8 @@ With two lines kept a node cuts though nothing has changed, until the oldest lin
 is now. Else a node without input would have one point of that, and no two lines could share none.
 
 After a recovery survivors cut when they go on, and all begin with short periods
-(recovery/first_periods.py).
+(recovery/first_periods.py). When all input has ended a node cuts at once: the last results wait for
+nothing that could still come.
 """
 
 from __future__ import annotations
@@ -113,24 +114,37 @@ class Lines(Checkpointed):
         return [SetTimer("checkpoint", now_ms + self._periods.take(usual_ms))]
 
     def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
-        """A full gate asks for a cut before its time."""
+        """A full gate asks for a cut before its time, and so does the end of all input."""
         effects = super().acknowledging(now_ms, is_due=is_due)
         if self._gate.wants_cut:
             effects += self._gate_filled(now_ms)
+        elif self.unit.has_ended and (self._has_changed or self._lacks_points):
+            effects += self._want_cut(now_ms)
         return effects
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
         """Cut for what no cut covers yet; and, if nothing more came, until lines can share it."""
-        has_changed = self.unit.passes != self._alike_pass
-        lacks_points = not has_changed and self._alike < self._checkpoints.kept
-        if lacks_points or self._gate.has_filled_since_cut:
-            return self._cut_if_due(now_ms)
+        if self._lacks_points or self._gate.has_filled_since_cut:
+            return self._want_cut(now_ms)
         return []
+
+    @property
+    def _has_changed(self) -> bool:
+        """Whether it is not what it was at its last cut."""
+        return self.unit.passes != self._alike_pass
+
+    @property
+    def _lacks_points(self) -> bool:
+        """Whether lines that share no point would have too few of what it is now."""
+        return not self._has_changed and self._alike < self._checkpoints.kept
+
+    def _want_cut(self, now_ms: int) -> list[Effect]:
+        """What waits should not wait for the interval to be over."""
+        return self._cut_if_due(now_ms)
 
     def may_note(self) -> bool:
         """See `Durability`, and the module for two lines."""
-        is_alike = self.unit.passes == self._alike_pass
-        if self._checkpoints.kept > 1 and is_alike and self._has_one_line():
+        if self._checkpoints.kept > 1 and not self._has_changed and self._has_one_line():
             self.note_again()
         return super().may_note()
 
@@ -153,7 +167,7 @@ class Lines(Checkpointed):
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut as a point that will be noted, with all that a line has to know."""
         point = self._completed(super().cut(is_state_kept=is_state_kept))
-        if self.unit.passes != self._alike_pass:
+        if self._has_changed:
             self._alike_pass, self._alike_since = self.unit.passes, point.sequence
             self._alike = 0
         self._alike += 1

@@ -78,7 +78,7 @@ class LineGate:
 
         Args:
             edges: Those that it stands before.
-            sinks: All of the node.
+            sinks: Those that it stands before.
             point: Where the incarnation begins; the last of those behind it is on the line.
             limits: How much may wait here.
         """
@@ -129,6 +129,13 @@ class LineGate:
         for stream, sink in self.sinks.items():
             effects += sink.let_out(opened.next_ids[stream])
         return effects
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether anything waits here. Cost: O(streams)."""
+        return any(sink.held for sink in self.sinks.values()) or any(
+            edge.queue.next_id > self._gate.open_ids[stream] for stream, edge in self._edges.items()
+        )
 
     @property
     def stops_node(self) -> bool:

@@ -32,7 +32,8 @@ from holdfast.core.machine import Effect, SetTimer
 from holdfast.core.model.ids import NO_ID, NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.core.wire.checkpoint_files import CheckpointFiles
+from holdfast.core.wire.checkpoint_files import CheckpointFiles, read_outputs
+from holdfast.core.wire.manifests import Manifest, decode_manifest
 
 SCHEMA = pa.schema([("v", pa.int64())])
 A, OUT = StreamId("a>n"), StreamId("n>c")
@@ -192,6 +193,29 @@ def checkpoint_written(made: Durability, effects: list[Effect]) -> PreparedCheck
     _, stored = files.finish(segments, 0)
     made.step(events.CheckpointWritten(stored), 1)
     return prepared
+
+
+def test_what_a_checkpoint_holds_of_a_stream_is_no_longer_than_in_a_log_and_comes_back() -> None:
+    """Columns whose values lie close together are kept as offsets."""
+    unit, made = protected(CHECKPOINTED)
+    times = list(range(1_000_000, 1_008_192))
+    run_pass(unit, 0, times)
+    effects = made.timer_fired("checkpoint", 1_000)
+    (prepared,) = (e.prepared for e in effects if isinstance(e, events.WriteCheckpoint))
+    files = CheckpointFiles(prepared)
+    parts, segments = files.outputs(lambda *_: ())
+    written = b"".join(bytes(part) for part in parts)
+    assert len(written) < 8 * len(times), "half of what two columns of 64 bits take"
+    for worker in range(len(files.parts)):
+        for positions in files.pieces(worker):
+            files.pages(worker, positions)
+    manifest = decode_manifest(files.finish(segments, 0)[0])
+    assert isinstance(manifest, Manifest)
+    found = read_outputs(
+        manifest, {prepared.checkpoint: memoryview(written)}, {OUT: with_time(SCHEMA)}
+    )
+    assert isinstance(found, dict)
+    assert [row for b in found[OUT] for row in b.batch.column(0).to_pylist()] == times
 
 
 def test_a_stream_that_is_numbered_anew_is_stored_whole_in_the_next_checkpoint() -> None:

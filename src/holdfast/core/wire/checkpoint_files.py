@@ -105,6 +105,7 @@ class CheckpointFiles:
                     batch.boundary_us,
                     batch.created_us,
                     batch.batch,
+                    narrows=True,
                 )
                 parts += record
                 offset += sum(len(part) for part in record)

@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from holdfast.cli import checkout
+from holdfast.cli import checkout, main
 from holdfast.driver.listeners import queries
 from holdfast.driver.session import session
 from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
@@ -43,6 +43,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for query in [*queries.active]:
             query.stop()
     return report
+
+
+@pytest.fixture
+def refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Has the command line refuse arguments, with exit code 2, and gives what it says then."""
+
+    def refused(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        assert ended.value.code == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    return refused
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ the same tuples, at the same times, in the same order.
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -104,6 +105,7 @@ FLOWS = (union, running, windows_of_the_first, counted)
 Sink = list[tuple[int, tuple[object, ...]]]
 
 
+@cache
 def _sinks(
     build: Callable[[Dataflow], Stream], branch: Branch | None, seed: int
 ) -> dict[str, Sink]:

@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast.cli.main", "simulate", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_seeds_give_json_with_what_was_done() -> None:
@@ -46,8 +47,6 @@ def test_a_trace_is_a_timeline_with_the_plan_first() -> None:
     ],
 )
 def test_bad_options_are_refused_with_what_would_work(
-    arguments: tuple[str, ...], words: str
+    refused: Callable[..., str], arguments: tuple[str, ...], words: str
 ) -> None:
-    done = simulate(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
+    assert words in refused("simulate", *arguments)

@@ -38,8 +38,10 @@ def _without_faults(protocol: str, *, is_scoped: bool = True) -> list[LinesOutco
     return [simulate_lines(seed, protocol, faults=(), is_scoped=is_scoped) for seed in range(SEEDS)]
 
 
-@pytest.mark.parametrize("protocol", ["bcs", "hmnr", "lazy-fi"])
-@pytest.mark.parametrize("is_scoped", [True, False])
+@pytest.mark.parametrize(
+    ("protocol", "is_scoped"),
+    [("bcs", True), ("hmnr", True), ("lazy-fi", True), ("hmnr", False)],
+)
 def test_what_communication_induces_leaves_no_checkpoint_useless(
     protocol: str, is_scoped: bool
 ) -> None:

@@ -47,7 +47,7 @@ def test_every_kind_of_fault_strikes_and_most_pairs_meet(summary: Summary) -> No
 
 
 def test_executors_that_leave_politely_are_empty_before_they_go() -> None:
-    summary = run_all([Run(seed, kinds=("leave",)) for seed in (0, 3, 4, 14, 19, 20)], processes=2)
+    summary = run_all([Run(seed, kinds=("leave",)) for seed in (0, 3, 4, 14, 19, 20)], processes=1)
     assert not summary.violations
     assert summary.faults["leave"] > 0
     assert summary.situations["machine left empty"] > 0
@@ -95,7 +95,7 @@ def test_seeds_draw_every_protection_and_mix_them() -> None:
 )
 def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None:
     runs = [Run(seed, kinds=_DEADLY, approach=approach) for seed in range(40)]
-    summary = run_all(runs, processes=2)
+    summary = run_all(runs, processes=1)
     assert not summary.violations
     assert all(summary.situations[situation] for situation in met)
 
@@ -106,7 +106,7 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
 def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: str) -> None:
     kinds = [_DEADLY] * 12 + [("kill",)] * 12
     runs = [Run(n, kinds=k, dataflow="chain", approach=approach) for n, k in enumerate(kinds)]
-    summary = run_all(runs, processes=2)
+    summary = run_all(runs, processes=1)
     assert not summary.violations, [o.violation for o in summary.violations]
     assert summary.faults
 
@@ -117,7 +117,7 @@ def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: 
 def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:
     seeds = range(first, first + 24)
     runs = [Run(seed, ("kill",), "arbitrary", approach=approach) for seed in seeds]
-    summary = run_all(runs, processes=2)
+    summary = run_all(runs, processes=1)
     assert not summary.violations, [o.violation for o in summary.violations]
     assert summary.situations["survivor went back"]
 

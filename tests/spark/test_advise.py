@@ -33,7 +33,7 @@ number = 3
 
 def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast.cli.main", "advise", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -119,7 +119,6 @@ def test_the_dataflow_of_a_file_is_run_and_measured(tmp_path: Path) -> None:
     assert "neither a Dataflow nor a function" in " ".join(wrong.stderr.split())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -130,8 +129,7 @@ def test_the_dataflow_of_a_file_is_run_and_measured(tmp_path: Path) -> None:
         (("/",), "no query has been stopped"),
     ],
 )
-def test_a_mistake_is_one_message(arguments: tuple[str, ...], message: str) -> None:
-    done = holdfast(*arguments)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+def test_a_mistake_is_one_message(
+    refused: Callable[..., str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in refused("advise", *arguments)

@@ -7,7 +7,6 @@ included; sessions are warm.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -20,10 +19,10 @@ from holdfast.driver.delta_sink import delta_sink
 from holdfast.driver.files_sink import files_sink
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
-from holdfast_bench import boundary, cold_start, reading, visible
+from holdfast_bench import boundary, cold_start, moments, reading, visible
 from holdfast_bench.inputs import FILES_PER_TRIGGER, TRIGGERS, Recording, record_parquet
 from holdfast_bench.reporter import former_results, machine_of, table, write_page
-from holdfast_bench.running import BenchFailed, finish, median
+from holdfast_bench.running import BenchFailed, median
 from holdfast_bench.spine import machine, use_cores
 from holdfast_bench.structured_streaming import Baseline, digest
 from holdfast_bench.throughput import Sizes, last_written_s, shares_of
@@ -46,6 +45,8 @@ DELTA_ROWS: Final = 10_000_000
 BOUNDARY_ROWS: Final = 10_000_000
 DELTA_TARGET: Final = 1e6
 """Rows per second into a Delta table, at least."""
+_SMALL: Final = 1_000
+"""A query is also run with so many times less input, to tell what is the same for any size."""
 _EVERY: Final = "250 milliseconds"
 """How late rows may appear in Holdfast's files and tables."""
 TARGETS: Final = {"q1": 5, "q3": 20, "q8": 20, "q12": 20}
@@ -201,19 +202,20 @@ def _compare(
     spark: SparkSession, baseline: Baseline, query: str, sizes: Sizes, folder: Path
 ) -> dict[str, Any]:
     """Both run once unmeasured, then in turn; Holdfast's output is checked against Spark SQL."""
-    config = NexmarkConfig()
-    inputs = {
-        kind: record_parquet(kind, count, config, folder)
-        for kind, count in shares_of(query, sizes.tuples[query]).items()
-    }
+    inputs = _recorded(query, sizes.tuples[query], folder)
     places = {kind: recording.parquet for kind, recording in inputs.items()}
     peers = {"triggers": FILES_PER_TRIGGER, "at_once": None}
     seconds: dict[str, list[float]] = {name: [] for name in ("holdfast", "log", *peers)}
     baseline.run(query, places, timeout_s=_TIMEOUT_S)
+    small = _recorded(query, sizes.tuples[query] // _SMALL, folder / "small")
     found = _run_holdfast(spark, query, inputs, "files")
+    runs: list[dict[str, Any]] = []
+    thousandths: list[float] = []
     for repeat in range(sizes.repeats):
         found = _run_holdfast(spark, query, inputs, "files")
+        runs.append(found)
         seconds["holdfast"].append(found["seconds"])
+        thousandths.append(_run_holdfast(spark, query, small, "files")["seconds"])
         seconds["log"].append(_run_holdfast(spark, query, inputs, "log")["seconds"])
         for name, files in peers.items() if repeat == 0 else [("triggers", FILES_PER_TRIGGER)]:
             theirs = baseline.run(query, places, files_per_trigger=files, timeout_s=_TIMEOUT_S)
@@ -225,14 +227,22 @@ def _compare(
         "seconds": seconds,
         "median_seconds": medians,
         "ratio": {name: round(medians[name] / medians["holdfast"], 2) for name in peers},
+        "moments": sorted(runs, key=lambda run: run["seconds"])[len(runs) // 2]["moments"],
+        "thousandth_seconds": median(thousandths),
         "is_identical": found["digest"] == expected,
     }
+
+
+def _recorded(query: str, tuples: int, folder: Path) -> dict[str, Recording]:
+    """So many tuples in files, by kind."""
+    config, shares = NexmarkConfig(), shares_of(query, tuples)
+    return {kind: record_parquet(kind, n, config, folder) for kind, n in shares.items()}
 
 
 def _run_holdfast(
     spark: SparkSession, query: str, inputs: dict[str, Recording], into: str
 ) -> dict[str, Any]:
-    """Seconds from `start` to the last result, and the results' digest.
+    """Seconds from `start` to the last result, moments on the way, and the results' digest.
 
     Args:
         spark: The session.
@@ -256,23 +266,24 @@ def _run_holdfast(
         elif into == "delta":
             sink = delta_sink(out, schema=schema, partition_by=(), every=_EVERY)
             flow.outside_sinks[query] = sink
-        started_s = time.time()
+        watched = moments.Watched(spark)
         running = flow.start(spark, checkpointLocation=location)
-        finish(running, f"Holdfast, {query}", _TIMEOUT_S)
-        ended_s = last_written_s(location, query) if into == "log" else _last_shown_s(out, into)
+        found = watched.finish(running, f"Holdfast, {query}", _TIMEOUT_S)
+        if into == "log":
+            seconds = last_written_s(location, query) - watched.began_s
+        else:
+            found |= watched.shown(location, _shown_files(out, into))
+            seconds = found["last"]
         read, given = running.lastProgress["numInputRows"], sum(r.count for r in inputs.values())
         if read != given:
             raise BenchFailed(f"Holdfast, {query}: read {read} of {given}")
-        found = spark.read.parquet(out) if into == "files" else running.to_dataframe()
-        return {"seconds": round(ended_s - started_s, 3), "digest": digest(found)}
+        rows = spark.read.parquet(out) if into == "files" else running.to_dataframe()
+        return {"seconds": round(seconds, 3), "moments": found, "digest": digest(rows)}
 
 
-def _last_shown_s(folder: str, into: str) -> float:
-    """When the last file got its name, or the last version of a table was made; since 1970."""
-    shown = Path(folder, "_delta_log").glob("*.json")
-    if into == "files":
-        shown = Path(folder).glob("[!._]*")
-    return max(path.stat().st_ctime for path in shown)  # A rename counts.
+def _shown_files(folder: str, into: str) -> list[Path]:
+    """Results as readers see them: files by their names, or versions of a table."""
+    return list(Path(folder).glob("[!._]*" if into == "files" else "_delta_log/*.json"))
 
 
 def write(results: dict[str, Any], folder: Path) -> Path:
@@ -319,6 +330,7 @@ def render(results: dict[str, Any]) -> str:
     size = f"{results['sizes']['repeats']} runs each"
     page = f"{_INTRODUCTION}Machine: {given}. {size}.{_measured_on(results)}\n\n"
     page += table(header, rows) if rows else ""
+    page += moments.render(results.get("queries", {}))
     page += _rendered_delta(results) + _rendered_readers(results)
     page += boundary.render(results["boundary"]) if "boundary" in results else ""
     page += visible.render(results["visible"]) if "visible" in results else ""

@@ -30,13 +30,17 @@ class CpuTimes:
 
     def __init__(self, query: Query) -> None:
         """Watch the nodes of `query`."""
+        self.up_s: float | None = None  # when all of them were first seen, since 1970
         self._query = query
         self._first: dict[tuple[str, int], float] = {}
         self._last: dict[tuple[str, int], float] = {}
 
     def sample(self) -> None:
         """Look at every node that has a process."""
-        for node, pid in self._query.nodes.items():
+        nodes = self._query.nodes
+        if self.up_s is None and all(nodes.values()):
+            self.up_s = time.time()
+        for node, pid in nodes.items():
             spent = None if pid is None else cpu_s_of(pid)
             if pid is not None and spent is not None:
                 self._first.setdefault((node, pid), spent)
@@ -77,14 +81,22 @@ def jvm_cpu_s(spark: SparkSession) -> float:
     return cpu_s_of(jvm.java.lang.ProcessHandle.current().pid()) or 0.0
 
 
-def finish(query: Query, what: str, timeout_s: float) -> dict[str, float]:
+def finish(
+    query: Query, what: str, timeout_s: float, cpu: CpuTimes | None = None
+) -> dict[str, float]:
     """Wait until a query has ended; the CPU seconds of its nodes.
+
+    Args:
+        query: Which one.
+        what: It is, for people.
+        timeout_s: How long it may take.
+        cpu: Watches it, if somebody wants to know more of its nodes.
 
     Raises:
         BenchFailed: It did not end in time.
         QueryFailedError: It failed.
     """
-    cpu = CpuTimes(query)
+    cpu = cpu or CpuTimes(query)
 
     def has_ended() -> bool:
         cpu.sample()

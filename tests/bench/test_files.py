@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from holdfast_bench import files, reading
+from holdfast_bench import files, moments, reading
 from holdfast_chaos import delta_kills
+
+PROCESS = SimpleNamespace(current=lambda: SimpleNamespace(pid=os.getpid))
+JVM = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=PROCESS)))
 
 
 def results(*, holdfast_s: float, is_identical: bool) -> dict[str, Any]:
@@ -30,6 +35,25 @@ def test_the_page_says_whether_the_target_is_met() -> None:
     )
     assert "commit abc" in page
     assert "20: not met" in files.render(results(holdfast_s=3.1, is_identical=True))
+
+
+def test_the_page_says_where_the_seconds_of_a_query_go(tmp_path: Path) -> None:
+    found = results(holdfast_s=3.0, is_identical=True)
+    assert "Where the seconds go" not in files.render(found)
+    watched = moments.Watched(SimpleNamespace(sparkContext=SimpleNamespace(_jvm=JVM)))  # type: ignore[arg-type]
+    commits = tmp_path / "ingest" / "bids" / "commits"
+    commits.mkdir(parents=True)
+    shown = [commits / "0.json", tmp_path / "part-0", tmp_path / "part-1"]
+    for number, path in enumerate(shown):
+        path.touch()
+        watched.began_s = path.stat().st_ctime - number  # The last file counts.
+    told = watched.shown(str(tmp_path), shown[1:])
+    assert told["last"] == 2.0
+    assert 0 < told["listed"] <= told["first"] <= told["last"]
+    found["queries"]["q12"] |= {"moments": told | {"over": 2.5, "cpu_nodes": 4.0}}
+    found["queries"]["q12"] |= {"thousandth_seconds": 0.75}
+    seen = f"{told['listed']:.2f} | {told['first']:.2f}"
+    assert f"| Q12 | - | - | {seen} | 2.00 | 2.50 | 0.75 | 4.00 | - |" in files.render(found)
 
 
 def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() -> None:

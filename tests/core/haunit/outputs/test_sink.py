@@ -91,8 +91,16 @@ def test_what_is_written_of_an_ended_sink_is_hastened_once() -> None:
     put_out(target, 5, is_held=True)
     assert target.hasten() == []
     target.let_out(target.next_id)
-    assert target.hasten() == [HastenSink(SINK)]
+    assert target.hasten() == [SyncSink(SINK), HastenSink(SINK)]
     assert target.hasten() == []
+    assert target.sync() == []
+
+
+def test_an_ended_sink_is_not_asked_twice_to_be_synced() -> None:
+    target = sink()
+    put_out(target, 5)
+    assert target.sync() == [SyncSink(SINK)]
+    assert target.hasten() == [HastenSink(SINK)]
 
 
 def test_positions_that_do_not_fit_are_an_error() -> None:

@@ -171,11 +171,14 @@ class Sink:
         self.durable_before = max(self.durable_before, durable_before)
 
     def hasten(self) -> list[Effect]:
-        """Nothing follows; if nothing is held, all is written, and need not wait for more."""
+        """Nothing follows; if nothing is held, all is written, and need not wait for more.
+
+        Nor does it wait for the next time at which positions are told.
+        """
         if self.held or self._is_hastened:
             return []
         self._is_hastened = True
-        return [HastenSink(self.stream)]
+        return [*self.sync(), HastenSink(self.stream)]
 
     def end(self) -> list[Effect]:
         """All of it is durable, and nothing follows."""

@@ -95,7 +95,7 @@ _START: Final = """
 ## Cold start
 
 From `python` to the last row shown: the README's ten lines, and the same aggregate in plain
-PySpark, which keeps nothing and checks nothing.
+PySpark, which keeps nothing and checks nothing; and how long each takes from one step to the next.
 
 """
 
@@ -401,7 +401,7 @@ def _rendered_start(results: dict[str, Any]) -> str:
         f"{ratio:.2f}",
         f"{cold_start.TARGET}: {'met' if is_met else 'not met'}",
     )
-    return f"\n{_START}{table(header, [row])}"
+    return f"\n{_START}{table(header, [row])}{cold_start.render(results['cold_start'])}"
 
 
 def is_wrong(results: dict[str, Any]) -> bool:

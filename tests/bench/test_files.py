@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast_bench import files, moments, reading
+from holdfast_bench import cold_start, files, moments, reading
 from holdfast_chaos import delta_kills
 
 PROCESS = SimpleNamespace(current=lambda: SimpleNamespace(pid=os.getpid))
@@ -64,7 +64,14 @@ def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() ->
     seconds = {"holdfast": 2.0, "mapInArrow": 1.9}
     found["boundary"] = {"rows": 6 * 10**6, "seconds": seconds, "ratio": 0.95}
     found["cold_start"] = {"seconds": {"holdfast": 9.0, "pyspark": 6.0}, "ratio": 1.5}
+    assert "| step |" not in files.render(found)
+    said = "@ Python is up 10.5\n+---+\n@ the query's end 12.5\n"
+    steps = cold_start.steps_of(said, 10.0, 13.0)
+    assert steps == {"Python is up": 0.5, "the query's end": 2.0, "exit": 0.5}
+    found["cold_start"]["steps"] = {"holdfast": steps, "pyspark": {"Python is up": 0.25}}
     page = files.render(found)
+    assert "| Python is up | 0.50 | 0.25 |" in page
+    assert "| the query's end | 2.00 | - |" in page
     assert "| csv | 1,000,000 | 2.0 M | 4.0 M | 0.50 | 0.6: not met |" in page
     assert "| 6,000,000 | 3.00 M | 3.16 M | 0.95 | 0.9: met |" in page
     assert "| 9.0 | 6.0 | 1.50 | 1.5: met |" in page

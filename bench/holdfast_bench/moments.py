@@ -27,7 +27,7 @@ _SAID: Final = """
 
 Moments of the median run, in seconds since the call of `start`, and CPU seconds up to its end. The
 last file is what counts above. A thousandth of the input, in as many files, takes what is the same
-for any size. The machine has two cores.
+for any size.
 
 """
 

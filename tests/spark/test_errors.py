@@ -1,7 +1,6 @@
 """What can go wrong on a running Spark: each case is a clear error, and never a hang."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -192,20 +191,6 @@ def test_schemas_are_read_from_ddl(spark: SparkSession) -> None:
         schema_from_ddl("id NUMBERISH")
 
 
-class _Context:
-    """Stands for a SparkContext with other settings than the tests' own."""
-
-    def __init__(self, master: str, settings: dict[str, str]) -> None:
-        self.master, self._settings = master, settings
-        self.sparkContext = self
-
-    def getConf(self) -> "_Context":
-        return self
-
-    def getAll(self) -> list[tuple[str, str]]:
-        return list(self._settings.items())
-
-
 SAFE = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -216,8 +201,7 @@ SAFE = {
 
 
 def _checked(master: str, settings: dict[str, str], *, is_insecure_allowed: bool = False) -> None:
-    context: Any = _Context(master, settings)
-    check_session(context, is_insecure_allowed=is_insecure_allowed)
+    check_session(master, settings, is_insecure_allowed=is_insecure_allowed)
 
 
 def test_an_open_cluster_and_speculation_are_refused() -> None:

@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Mapping
 
     from holdfast.api.graph import Graph
     from holdfast.api.protections.of_units import Protections
@@ -35,14 +35,20 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> list[Shortcoming]:
+def check_session(
+    master: str, conf: Mapping[str, str], *, is_insecure_allowed: bool
+) -> list[Shortcoming]:
     """Refuse sessions in which nodes would not be safe; warn of the rest, and give it back.
+
+    Args:
+        master: Spark's.
+        conf: What Spark was told when it began.
+        is_insecure_allowed: Whether tasks may travel unauthenticated.
 
     Raises:
         InsecureClusterError: Tasks, and with them this run's keys, travel unauthenticated.
         OptionError: Spark would run a second attempt of a slow task, or take executors away.
     """
-    conf = dict(spark.sparkContext.getConf().getAll())
     if conf.get("spark.speculation", "false") == "true":
         raise OptionError(
             "spark.speculation=true would start nodes twice; set it to false for this session"
@@ -52,7 +58,7 @@ def check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> list[Sho
             "spark.dynamicAllocation.enabled=true would take away the executors that wait for "
             "nodes to replace; set it to false and ask for as many executors as are needed"
         )
-    lacking = shortcomings(spark.sparkContext.master, conf)
+    lacking = shortcomings(master, conf)
     if any(each.setting == AUTHENTICATION for each in lacking) and not is_insecure_allowed:
         raise InsecureClusterError(
             "spark.authenticate is off, so that anyone on the network could read this run's keys; "

@@ -91,9 +91,14 @@ class Request:
         return store
 
 
-def session_options(spark: SparkSession) -> dict[str, str]:
-    """The session's settings: those of its start, and over them what `spark.conf.set` has said."""
-    given = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
+def session_options(conf: Mapping[str, str], of_session: Mapping[str, str]) -> dict[str, str]:
+    """What settings of Spark say to Holdfast.
+
+    Args:
+        conf: Those of Spark's start.
+        of_session: Those of the session, with what `spark.conf.set` has said; these count.
+    """
+    given = {**conf, **of_session}
     return {key: value for key, value in given.items() if key.startswith(PREFIX)}
 
 

@@ -89,7 +89,7 @@ def start(
     state: Mapping[str, Wish] | None = None,
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it; see `Dataflow.start`."""
-    asked = _Asked(flow, spark, local_path(location), protection, parallelism, options)
+    asked = _asked(flow, spark, location, protection, parallelism, options)
     lacking, location = asked.checked(), asked.location
 
     def request() -> Request:
@@ -120,26 +120,33 @@ def start(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a user has given, as `Dataflow.start` takes it."""
+    """What a user has given, as `Dataflow.start` takes it.
+
+    Attributes:
+        flow: The dataflow.
+        spark: The session.
+        location: The checkpoint location.
+        protection: What a failure may cost.
+        parallelism: Instances of units.
+        conf: What Spark was told when it began.
+        values: The options.
+    """
 
     flow: Graph
     spark: SparkSession
     location: str
     protection: Protection | Mapping[str, Protection] | None
     parallelism: int | dict[str, int]
-    options: dict[str, str]
-
-    @property
-    def values(self) -> dict[str, int]:
-        """The options. Raises `OptionError`."""
-        return read_options({**session_options(self.spark), **self.options})
+    conf: dict[str, str]
+    values: dict[str, int]
 
     def checked(self) -> list[Shortcoming]:
         """How the session is less secure than it could be. Raises what excludes a start."""
         Protections(self.protection).check(self.flow)
         values = self.values
         is_allowed = bool(values["allowInsecureCluster"])
-        lacking = check_session(self.spark, is_insecure_allowed=is_allowed)
+        master = self.spark.sparkContext.master
+        lacking = check_session(master, self.conf, is_insecure_allowed=is_allowed)
         ports_of(values)  # Raises before anything has begun.
         mode_of(values["locationMode"])
         return lacking
@@ -164,6 +171,23 @@ class _Asked:
         )
 
 
+def _asked(
+    flow: Graph,
+    spark: SparkSession,
+    location: str,
+    protection: Protection | Mapping[str, Protection] | None,
+    parallelism: int | dict[str, int],
+    options: dict[str, str],
+) -> _Asked:
+    """What a user has given, and the session's settings. Raises `OptionError`.
+
+    They are read once, as each takes some calls of the JVM. `getConf` would copy all of them first.
+    """
+    conf = dict(spark.sparkContext._conf.getAll())
+    values = read_options({**session_options(conf, spark.conf.getAll), **options})
+    return _Asked(flow, spark, local_path(location), protection, parallelism, conf, values)
+
+
 def changes(
     flow: Graph,
     spark: SparkSession,
@@ -174,7 +198,7 @@ def changes(
     state: Mapping[str, Wish] | None,
 ) -> Changes:
     """What would happen to a location; see `Dataflow.changes`."""
-    asked = _Asked(flow, spark, local_path(location), protection, parallelism, options)
+    asked = _asked(flow, spark, location, protection, parallelism, options)
     Protections(protection).check(flow)
     request = asked.request(state=state)
     plan = request.place()
@@ -192,7 +216,7 @@ def drain(
     options: dict[str, str],
 ) -> None:
     """Leave a location at a cut; see `Dataflow.drain`."""
-    asked = _Asked(flow, spark, local_path(location), protection, parallelism, options)
+    asked = _asked(flow, spark, location, protection, parallelism, options)
     asked.checked()
     request = asked.request()
     recorders = _recorders(request)

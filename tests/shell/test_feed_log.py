@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from holdfast.core.replication.feed_reading import FeedReading
 from holdfast.driver.feed_check import _fault_in
 from holdfast.shell.spark.data_source import LogSource
 from holdfast.shell.storage.beginnings import first_kept
-from holdfast.shell.storage.errors import TuplesRemoved
+from holdfast.shell.storage.errors import StorageError, TuplesRemoved
 from holdfast.shell.storage.feed_log import (
     FeedFollower,
     Place,
@@ -158,13 +159,31 @@ def test_a_feed_of_which_rows_were_removed_is_read_as_before(tmp_path: Path, see
     assert FeedFollower(*opened).place() == before
 
 
-def test_spark_begins_where_a_sink_and_its_feed_do(tmp_path: Path) -> None:
-    history(tmp_path, 0)
-    location, feed = tmp_path / "q", tmp_path / "q" / "feeds" / "out" / "0"
+def located(root: Path) -> tuple[Path, Path, Path]:
+    """A checkpoint location with the sink and its feed of a history; these two."""
+    history(root, 0)
+    location, feed = root / "q", root / "q" / "feeds" / "out" / "0"
     sink = location / "streams" / "out" / "0"
     for name, place in (("out[0]", sink), ("out~feed[0]", feed)):
         place.parent.mkdir(parents=True)
-        (tmp_path / name).rename(place)
+        (root / name).rename(place)
+    return location, sink, feed
+
+
+def test_no_stream_takes_rows_back_and_without_a_feed_nothing_is_tentative(tmp_path: Path) -> None:
+    location, _, feed = located(tmp_path)
+    source = LogSource({"path": str(location), "stream": "out", "types": "current"})
+    schema = source.schema()
+    assert source.reader(schema).partitions()
+    with pytest.raises(StorageError, match=r"types='current'.*no stream can.*types='all'"):
+        source.streamReader(schema)
+    shutil.rmtree(feed.parent)
+    with pytest.raises(StorageError, match=r"types='current'.*stable tuples alone"):
+        source.schema()
+
+
+def test_spark_begins_where_a_sink_and_its_feed_do(tmp_path: Path) -> None:
+    location, sink, feed = located(tmp_path)
     trimmer_at(str(sink), lead).trim(Retention(time_us=1), None, 2**60)
     feed_trimmer_at(str(feed), lead).trim(Retention(time_us=1), None, 2**60)
     begins = {"0.stable": first_kept(str(sink)), "0.feed": first_kept(str(feed)), "0.stands": 0}

@@ -7,10 +7,12 @@ if [ "$#" -gt 0 ]; then
   exec .venv/bin/pytest "$@"
 fi
 
-# Some tests look at pages in a browser, or have a real Prometheus scrape metrics.
+# Some tests look at pages in a browser, have a real Prometheus scrape metrics, or make disks and clocks fail.
 lacking=
 command -v chromium >/dev/null || lacking="$lacking chromium"
 command -v promtool >/dev/null || lacking="$lacking prometheus"
+[ -e /usr/lib/fiu/fiu_posix_preload.so ] || lacking="$lacking fiu-utils libfiu0"
+dpkg -s libfaketime >/dev/null 2>&1 || lacking="$lacking libfaketime"
 if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   # shellcheck disable=SC2086 # Each word is a package.
   (apt-get update && apt-get install -y --no-install-recommends $lacking) >/dev/null || true

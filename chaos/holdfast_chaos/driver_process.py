@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -27,16 +28,27 @@ class DriverProcess:
         is_over: Set once it tells nothing more.
     """
 
-    def __init__(self, module: str, arguments: list[str], folder: Path, **at_first: Any) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: list[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        **at_first: Any,
+    ) -> None:
         """Start it.
 
         Args:
             module: What it runs.
             arguments: Of the module.
             folder: Its errors go into `errors.txt` there, behind those of others before it.
+            environment: Variables besides this process's own. A `PYTHONPATH` goes before its.
             at_first: What counts as told until it tells something.
         """
+        given = dict(environment or {})
         packages = [str(Path(holdfast.__file__).parents[1]), str(Path(__file__).parents[1])]
+        if "PYTHONPATH" in given:
+            packages.insert(0, given["PYTHONPATH"])
         with (folder / "errors.txt").open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
@@ -44,7 +56,7 @@ class DriverProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(packages)},
+                env=os.environ | given | {"PYTHONPATH": os.pathsep.join(packages)},
                 preexec_fn=die_with_parent,
             )
         self.told: dict[str, Any] = at_first
@@ -57,6 +69,11 @@ class DriverProcess:
             if line.startswith(_TOLD):
                 self.told = json.loads(line.removeprefix(_TOLD))
         self.is_over.set()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:

@@ -23,11 +23,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -37,6 +37,9 @@ from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.sim.draw import Draw
 from holdfast_chaos.driver_process import DriverProcess, tell
+
+if TYPE_CHECKING:
+    from holdfast.driver.query import Query
 
 KINDS: Final = {
     "node": "SIGKILL to a node",
@@ -64,7 +67,7 @@ _ROW_US: Final = 100_000
 _ROWS: Final = 250
 _ROWS_S: Final = 0.05
 _ROWS_MAX: Final = 60_000
-_TIMEOUT_S: Final = 240.0
+_TIMEOUT_S: Final = 480.0
 _NAMED: Final = ("StreamLogCorrupt", "SinkLacksTuples", "TuplesMissing", "FileDamaged")
 _META: Final = IngestMeta(
     pa.schema([pa.field("at", pa.timestamp("us", tz="UTC")), pa.field("n", pa.int64())]), "at", 0
@@ -100,10 +103,11 @@ class Outcome:
     seconds: float = 0.0
 
 
-class _Feed:
+class Feed:
     """Rows that come all the time, until there are enough."""
 
     def __init__(self, folder: Path) -> None:
+        """None has come. `folder` is for the ingest log."""
         self._path = str(folder)
         ingest_log.prepare(self._path, _META)
         self.rows = 0
@@ -140,14 +144,18 @@ class _Feed:
             self._thread.join()
 
 
-class _Driver(DriverProcess):
-    """The process of the query, and what it has told last."""
+class QueryDriver(DriverProcess):
+    """The process of a query, and what it has told last; see `follow`."""
 
-    def __init__(self, folder: Path, units: tuple[str, ...], outcome: Outcome) -> None:
-        outcome.drivers += 1
-        assert __spec__ is not None
-        arguments = ["--drive", str(folder), *units]
-        super().__init__(__spec__.name, arguments, folder, nodes={}, failures=[], rows=0)
+    def __init__(
+        self,
+        module: str,
+        arguments: list[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it; see `DriverProcess`."""
+        super().__init__(module, arguments, folder, environment, nodes={}, failures=[], rows=0)
 
     @property
     def verdict(self) -> dict[str, Any] | None:
@@ -167,6 +175,12 @@ class _Driver(DriverProcess):
         return True
 
 
+def _started(folder: Path, outcome: Outcome) -> QueryDriver:
+    outcome.drivers += 1
+    assert __spec__ is not None
+    return QueryDriver(__spec__.name, ["--drive", str(folder), *outcome.units], folder)
+
+
 class Run:
     """One seed: strikes on a query, and what its sinks hold then."""
 
@@ -182,8 +196,8 @@ class Run:
         third = self._draw.one_of([name for name in UNITS if name not in _ALWAYS])
         self.outcome = Outcome(seed, (*_ALWAYS, third))
         self._folder, self._kinds = folder, kinds
-        self._feed = _Feed(folder / "rows")
-        self._driver = _Driver(folder, self.outcome.units, self.outcome)
+        self._feed = Feed(folder / "rows")
+        self._driver = _started(folder, self.outcome)
 
     def execute(self, kills: int, damage: str | None = None) -> Outcome:
         """So many kills, then damage, or none.
@@ -242,7 +256,7 @@ class Run:
         pick = self._draw.number(0, 1 << 20)
         if kind == "driver":
             self._driver.kill()
-            self._driver = _Driver(self._folder, self.outcome.units, self.outcome)
+            self._driver = _started(self._folder, self.outcome)
             self._driver.wait(self._nodes, "nodes of another driver")
             return True
         self._driver.wait(self._nodes, "a node")
@@ -374,6 +388,11 @@ def _drive(folder: Path, units: tuple[str, ...]) -> None:
         protection=dict.fromkeys(units, often),
         options={"spark.holdfast.failuresMax": "1000"},
     )
+    follow(query, units)
+
+
+def follow(query: Query, units: tuple[str, ...]) -> None:
+    """Tell of a query's nodes until it is over, and then what it came to: `QueryDriver.verdict`."""
     told: dict[str, Any] = {}
     while query.isActive:
         nodes = {node: pid for node, pid in query.nodes.items() if pid}
@@ -382,19 +401,26 @@ def _drive(folder: Path, units: tuple[str, ...]) -> None:
             told = now
             tell(told)
         time.sleep(0.02)  # Nothing tells of a new process.
-    error = query.exception()
     differences = []
-    for unit in units if error is None else ():
+    for unit in units if query.exception() is None else ():
         found = query.verify(f"{unit}_out")
         if not found.is_identical:
             said = f"{found.lost} lost, {found.doubled} doubled, {found.gaps} gaps"
             differences.append(f"{unit}: {said}: {'; '.join(found.sample)}")
+    rows = query.lastProgress["numInputRows"]
+    conclude(query.exception(), differences, recoveries=len(query.recoveries), rows=rows)
+
+
+def conclude(
+    error: BaseException | None, differences: list[str], *, recoveries: int = 0, rows: int = 0
+) -> None:
+    """Tell what a query came to; `wait` and `verdict` of a `QueryDriver` look for it."""
     verdict = {
         "error": "" if error is None else f"{type(error).__name__}: {error}",
         "differences": differences,
-        "recoveries": len(query.recoveries),
+        "recoveries": recoveries,
     }
-    tell(told | {"nodes": {}, "verdict": verdict})
+    tell({"nodes": {}, "rows": rows, "verdict": verdict})
 
 
 # -- the command --------------------------------------------------------------------------------

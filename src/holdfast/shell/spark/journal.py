@@ -169,6 +169,8 @@ class _FileVolumes:
                 text = file.read()
         except FileNotFoundError as error:
             raise _VolumeGone(str(error)) from error
+        except OSError as error:
+            raise storage_error(error, self._path(number)) from error
         return cut + len(text), text[text.find(b"\n") + 1 :] if cut else text, stamp
 
     def read(self, number: int) -> bytes:
@@ -177,6 +179,8 @@ class _FileVolumes:
                 return file.read()
         except FileNotFoundError as error:
             raise _VolumeGone(str(error)) from error
+        except OSError as error:
+            raise storage_error(error, self._path(number)) from error
 
     def claim(self, number: int) -> Volume:
         path = self._path(number)

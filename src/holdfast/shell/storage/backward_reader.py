@@ -19,6 +19,8 @@ from holdfast.core.wire.records_backwards import records_up_to
 from holdfast.shell.storage.errors import StreamLogCorrupt, TuplesMissing
 from holdfast.shell.storage.part_log_reader import parts_backwards
 from holdfast.shell.storage.places import is_remote, local_path
+from holdfast.shell.storage.segment_headers import read_header
+from holdfast.shell.storage.small_files import read_at
 from holdfast.shell.storage.stream_log import Segment, segments
 
 PIECE_BYTES: Final = 256 << 10
@@ -73,9 +75,7 @@ def _of_segment(segment: Segment) -> Iterator[LogRecord]:
 
 
 def _header(file: int, segment: Segment) -> SegmentHeader:
-    header = log_records.decode_segment_header(os.pread(file, log_records.HEADER_READ_BYTES, 0))
-    if isinstance(header, log_records.Incomplete):
-        header = log_records.decode_segment_header(os.pread(file, header.needed, 0))
+    header = read_header(file, segment.path)
     if not isinstance(header, SegmentHeader):
         raise StreamLogCorrupt(str(segment.path), 0, "no whole header")
     return header
@@ -92,7 +92,7 @@ def _piece(
     while True:
         aligned = (end - size) // log_records.ALIGNMENT * log_records.ALIGNMENT
         begin = max(header.size, aligned)
-        piece = memoryview(os.pread(file, end - begin, begin))
+        piece = memoryview(read_at(file, segment.path, end - begin, begin))
         found = records_up_to(piece, header.schema, is_torn=is_torn)
         is_first = begin == header.size
         if found is not None and (not is_first or found[0] == 0):

@@ -1,7 +1,7 @@
-"""Reading the small files of a location, all in one way.
+"""Reading the files of a location, all in one way.
 
-Whoever reads one says how it is made of its members. Whatever is wrong then, with the bytes or with
-what they say, is one error here, which names the file and the cure.
+Whoever reads a small one says how it is made of its members. Whatever is wrong then, with the bytes
+or with what they say, is one error here, which names the file and the cure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed
-from holdfast.shell.storage.errors import FileDamaged
+from holdfast.shell.storage.errors import FileDamaged, StorageError
 from holdfast.shell.storage.rights import storage_error
 
 _T = TypeVar("_T")
@@ -62,3 +62,35 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
         os.close(file)
         raise FileDamaged(path, "it is a folder" if stat.S_ISDIR(mode) else "it is no file")
     return file
+
+
+def read_at(file: int, path: str | os.PathLike[str], size: int, offset: int) -> bytes:
+    """So many bytes of an open file, or all there are.
+
+    A file system may give them in pieces, as those of networks do: only none at all is the end.
+
+    Args:
+        file: Its descriptor.
+        path: Its name, for errors.
+        size: How many bytes.
+        offset: Where they begin.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    try:
+        found = os.pread(file, size, offset)
+        if len(found) == size:
+            return found
+        end = os.fstat(file).st_size
+        while len(found) < size and offset + len(found) < end:
+            more = os.pread(file, size - len(found), offset + len(found))
+            if not more:
+                break
+            found += more
+    except OSError as error:
+        raise StorageError(
+            f"{os.fspath(path)}: reading at byte {offset} failed: {error.strerror or error}; see "
+            "to the disk, then start again"
+        ) from error
+    return found

@@ -53,7 +53,8 @@ from holdfast.shell.storage.errors import (
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.rights import create_file, is_forbidden, make_folder, storage_error
-from holdfast.shell.storage.small_files import open_regular
+from holdfast.shell.storage.segment_headers import header_of
+from holdfast.shell.storage.small_files import open_regular, read_at
 
 SEGMENT_BYTES = 256 << 20
 _UNSYNCED_BYTES = 8 << 20
@@ -121,7 +122,7 @@ class SegmentFolder:
         if place in self._said:
             return self._said[place]
         try:
-            header = _header_of(path)
+            header = header_of(path)
         except FileNotFoundError:  # Trimmed just now.
             return None
         if isinstance(header, CorruptRecord) and records.has_record_beyond(
@@ -137,18 +138,6 @@ class SegmentFolder:
 def segments(folder: Path) -> list[Segment]:
     """All segments whose tuples count, in order of ids."""
     return SegmentFolder(folder).listed().live
-
-
-def _header_of(path: Path) -> SegmentHeader | CorruptRecord | Incomplete:
-    """A segment's header, as far as it is there. Raises `FileNotFoundError`."""
-    file = open_regular(path)
-    try:
-        header = records.decode_segment_header(os.pread(file, records.HEADER_READ_BYTES, 0))
-        if isinstance(header, Incomplete):
-            header = records.decode_segment_header(os.pread(file, header.needed, 0))
-        return header
-    finally:
-        os.close(file)
 
 
 def _names(folder: Path) -> list[str]:
@@ -237,7 +226,8 @@ class _SegmentReader:
             self._buffer_at = self.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
             self._buffer = self._mapped(self.offset - self._buffer_at + max(needed, _READ_BYTES))
         elif os.fstat(self._file).st_size > self._buffer_at + len(self._buffer):
-            self._buffer = os.pread(self._file, max(needed, _READ_BYTES), self.offset)
+            wanted = max(needed, _READ_BYTES)
+            self._buffer = read_at(self._file, self.segment.path, wanted, self.offset)
             self._buffer_at = self.offset
             self.fills += 1
         return len(self._buffer) - (self.offset - self._buffer_at) >= needed

@@ -24,7 +24,9 @@ from typing import Final
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks.messages import ChunkId, StoredChunk, parse_chunk_id
 from holdfast.core.machine import Effect, Stimulus
+from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.paths import sync_path
+from holdfast.shell.storage.small_files import read_at
 from holdfast.shell.stores.base import StoreUnavailable
 
 _NAME: Final = re.compile(r"(\d+-\d+)\.(\d+)\.([0-9a-f]{16})\.(chunk|damaged)")
@@ -160,14 +162,17 @@ class ChunkFolder:
         size, at = effect.stored.size, effect.index * self._piece_bytes
         table_bytes = -(-size // self._piece_bytes) * _TABLE_ENTRY
         try:
-            file = os.open(self.path(effect.stored), _READ)
+            path = self.path(effect.stored)
+            file = os.open(path, _READ)
             try:
-                data = os.pread(file, min(self._piece_bytes, size - at), at)
-                table = os.pread(file, table_bytes, size)
+                data = read_at(file, path, min(self._piece_bytes, size - at), at)
+                table = read_at(file, path, table_bytes, size)
             finally:
                 os.close(file)
         except OSError as error:
             return e.LoadFailed(effect.request_id, str(error.strerror))
+        except StorageError as error:
+            return e.LoadFailed(effect.request_id, str(error))
         return e.PieceLoaded(effect.request_id, table, data)
 
     def close(self) -> None:

@@ -168,7 +168,7 @@ def test_only_an_error_of_ours_that_names_the_place_may_end_a_query(error: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sync", "write", "short", "full"])
+@pytest.mark.parametrize("kind", ["sync", "write", "short", "full", "slow", "clock"])
 def test_a_query_without_spark_ends_right_or_by_name_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -13,9 +13,10 @@ from holdfast_bench.peers import bench, race, recovery
 from holdfast_bench.peers import page as peers_page
 from holdfast_bench.peers.environment import NoPeer, environment
 from holdfast_bench.peers.events import Events
-from holdfast_bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
+from holdfast_bench.peers.peer import FROM_FILES, HOLDFAST, PEERS, QUERIES, Peer
 from holdfast_bench.peers.race import Course, Installed
 from holdfast_bench.running import BenchFailed
+from holdfast_chaos.kafka_broker import NoBroker
 
 TIMEOUT_S = 20.0
 EXPECTED = pa.table(
@@ -86,6 +87,36 @@ def test_what_cannot_be_installed_is_reported_with_pips_reason(tmp_path: Path) -
     assert "there-is-no-such-file" in installed.absent["missing"]
     with pytest.raises(BenchFailed, match="there-is-no-such-file"):
         installed.python(missing)
+
+
+def test_a_peer_gets_the_jars_it_needs_or_the_reason_why_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(cache: Path, name: str, artifact: str) -> Path:
+        if "nowhere" in artifact:
+            raise NoBroker("no mvn")
+        (cache / name).mkdir(parents=True, exist_ok=True)
+        (cache / name / "some.jar").touch()
+        return cache / name
+
+    monkeypatch.setattr(race, "fetched", fetched)
+    installed = Installed((), tmp_path / "cache", print)
+    jars = installed.jars(Peer("flink", "Flink", jars=("org:parquet:1", "org:hadoop:2")))
+    assert [jar.parent.name for jar in jars] == ["hadoop", "parquet"]
+    with pytest.raises(BenchFailed, match="no mvn"):
+        installed.jars(Peer("flink", "Flink", jars=("nowhere:parquet:1",)))
+    peer = peer_that(tmp_path, writing(RIGHT) + "assert len(job.jars.split(',')) == 2\n")
+    events = Events(10, 10, {"parquet": {"bid": str(tmp_path)}})
+    course = Course("q12", events, EXPECTED)
+    python = environment(peer.name, (), tmp_path)
+    found = race.run_once(peer, python, course, TIMEOUT_S, tmp_path / "run", jars)
+    assert found["output"]["lost"] == 0
+
+
+def test_all_who_run_from_files_read_and_write_parquet() -> None:
+    assert {peer.input for peer in FROM_FILES} == {"parquet"}
+    assert {peer.output for peer in FROM_FILES} == {"parquet", "spark"}
+    assert {peer.name for peer in FROM_FILES} <= {peer.name for peer in PEERS}
 
 
 def entry(rate: int, *, lost: int = 0) -> dict[str, object]:
@@ -222,7 +253,7 @@ def test_who_cannot_keep_up_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_peer_has_its_script_and_refuses_only_queries_there_are() -> None:
     jobs = Path(race.__file__).parent / "jobs"
-    for peer in PEERS:
+    for peer in (*PEERS, *FROM_FILES):
         assert (jobs / peer.job).exists()
         assert set(peer.refuses) <= set(QUERIES)
     assert PEERS[0] is HOLDFAST

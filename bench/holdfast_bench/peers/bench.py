@@ -13,7 +13,6 @@ from holdfast_bench.peers.latency import LatencySizes
 from holdfast_bench.peers.peer import (
     FROM_FILES,
     HOLDFAST,
-    HOLDFAST_FILES,
     PEERS,
     QUERIES,
     Peer,
@@ -179,8 +178,9 @@ def _run_one(
     if name == "topics":
         return topics.measure(sizes.topics, cache, say)
     if name == "files":
-        others = [peer for peer in peers if peer.name in FROM_FILES and peer is not HOLDFAST]
-        return race.compare((HOLDFAST_FILES, *others), installed, sizes.files, say)
+        names = [peer.name for peer in peers]
+        racing = tuple(peer for peer in FROM_FILES if peer.name in names)
+        return race.compare(racing, installed, sizes.files, say)
     if name == "throughput":
         return race.compare(peers, installed, sizes.throughput, say)
     maxima = known.get("throughput", {})

@@ -28,9 +28,9 @@ they show them. What carries over to other machines is ratios.
 
 """
 _FILES_NOTE = """
-All read the same events from files and write files: Holdfast by `source_files` and `sink_files`, a
-row within 250 ms, and Structured Streaming, in eight micro-batches, from and into Parquet; PyFlink,
-whose package has no reader of Parquet, from and into CSV. The time is a user's: from the call that
+All read the same Parquet files and write Parquet files: Holdfast by `source_files` and
+`sink_files`, a row within 250 ms; Structured Streaming in eight micro-batches; PyFlink with the
+jars of its own format, which its package leaves out. The time is a user's: from the call that
 starts the query to the last file that shows results, the engine warm as below.
 """
 _THROUGHPUT_NOTE = """

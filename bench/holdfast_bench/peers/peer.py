@@ -19,6 +19,7 @@ class Peer:
         input: Format of its input: `parquet`, `csv`, `bare-csv` (no header) or `log`.
         output: How its output is read, a key of `rows.OUTPUTS`.
         requirements: Of its environment, pinned; none means the package's own.
+        jars: Artifacts that it needs beside it, as Maven names them: `group:artifact:version`.
         needs_warm_up: Whether it compiles while it runs.
         tuples_max: In the race it reads no more than the first so many events, as more would take
             it many minutes.
@@ -38,6 +39,7 @@ class Peer:
     input: str = "parquet"
     output: str = "parts"
     requirements: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
     needs_warm_up: bool = False
     tuples_max: int = 1 << 40
     restarts_itself: bool = False
@@ -87,6 +89,34 @@ HOLDFAST_FILES: Final = replace(
 )
 """Holdfast on users' own files, as its peers are."""
 
+PYFLINK: Final = Peer(
+    "pyflink",
+    "PyFlink",
+    job="pyflink_job.py",
+    input="bare-csv",
+    output="parts",
+    requirements=("apache-flink==2.3.0",),
+    needs_warm_up=True,
+    closes=True,
+    quirks=(
+        "Its file sink shows results with the checkpoint after them. Its two readers take "
+        "files in no order, so that windows wait for stragglers (1 s; an hour of event time in "
+        "a replay), or it drops events as late.",
+    ),
+)
+
+PYFLINK_FILES: Final = replace(
+    PYFLINK,
+    job="pyflink_parquet_job.py",
+    input="parquet",
+    output="parquet",
+    jars=(
+        "org.apache.flink:flink-sql-parquet:2.3.0",
+        "org.apache.hadoop:hadoop-client-runtime:3.5.0",
+    ),
+)
+"""PyFlink from and into Parquet."""
+
 PEERS: Final = (
     HOLDFAST,
     Peer(
@@ -99,21 +129,7 @@ PEERS: Final = (
             "Results become visible when a micro-batch is committed; the race is in eight of them.",
         ),
     ),
-    Peer(
-        "pyflink",
-        "PyFlink",
-        job="pyflink_job.py",
-        input="bare-csv",
-        output="parts",
-        requirements=("apache-flink==2.3.0",),
-        needs_warm_up=True,
-        closes=True,
-        quirks=(
-            "Its file sink shows results with the checkpoint after them. Its two readers take "
-            "files in no order, so that windows wait for stragglers (1 s; an hour of event time in "
-            "a replay), or it drops events as late.",
-        ),
-    ),
+    PYFLINK,
     Peer(
         "pathway",
         "Pathway",
@@ -175,10 +191,10 @@ PEERS: Final = (
 )
 
 
-FROM_FILES: Final = ("holdfast", "spark", "pyflink")
-"""Who runs from files into files."""
-
-
 def named(name: str) -> Peer:
     """The peer of a name. Raises `KeyError` if there is none."""
     return {peer.name: peer for peer in PEERS}[name]
+
+
+FROM_FILES: Final = (HOLDFAST_FILES, named("spark"), PYFLINK_FILES)
+"""Who runs from Parquet files into Parquet files."""

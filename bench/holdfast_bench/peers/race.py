@@ -22,6 +22,7 @@ from holdfast_bench.peers.process import JobRun
 from holdfast_bench.running import BenchFailed, median
 from holdfast_bench.structured_streaming import Baseline
 from holdfast_bench.throughput import Say
+from holdfast_chaos.kafka_broker import NoBroker, fetched
 
 _LOOK_S = 0.1
 _BASELINE_TIMEOUT_S = 600.0
@@ -50,6 +51,7 @@ class Installed:
 
     def __init__(self, peers: tuple[Peer, ...], cache: Path, say: Say) -> None:
         """Install what is missing."""
+        self._cache = cache
         self._pythons: dict[str, Path] = {}
         self.absent: dict[str, str] = {}
         for peer in peers:
@@ -67,6 +69,14 @@ class Installed:
         if peer.name in self.absent:
             raise BenchFailed(self.absent[peer.name])
         return self._pythons[peer.name]
+
+    def jars(self, peer: Peer) -> tuple[Path, ...]:
+        """The peer's jars, with all that they need. Raises `BenchFailed` if they cannot be had."""
+        try:
+            folders = [fetched(self._cache, a.split(":")[1], a) for a in peer.jars]
+        except NoBroker as missing:
+            raise BenchFailed(str(missing)) from None
+        return tuple(sorted(jar for folder in folders for jar in folder.iterdir()))
 
 
 def compare(
@@ -99,7 +109,7 @@ def _compare(
     def once(peer: Peer, number: int) -> dict[str, Any]:
         if why := peer.why_not(query):
             raise BenchFailed(why)
-        python = installed.python(peer)
+        python, jars = installed.python(peer), installed.jars(peer)
         tuples = min(sizes.tuples[query], peer.tuples_max)
         if tuples not in courses:
             formats = dict.fromkeys(["parquet", *(each.input for each in peers)])
@@ -108,7 +118,7 @@ def _compare(
             made = course(query, tuples, place, tuple(formats))
             courses[tuples] = replace(made, is_with_start=sizes.is_with_start)
         where = folder / f"{peer.name}-{number}"
-        return run_once(peer, python, courses[tuples], sizes.timeout_s, where)
+        return run_once(peer, python, courses[tuples], sizes.timeout_s, where, jars)
 
     runs, failures = alternate(query, sizes.repeats, peers, once, say)
     return {
@@ -138,7 +148,12 @@ def course(query: str, tuples: int, folder: Path, formats: tuple[str, ...] = FOR
 
 
 def run_once(
-    peer: Peer, python: Path, course: Course, timeout_s: float, folder: Path
+    peer: Peer,
+    python: Path,
+    course: Course,
+    timeout_s: float,
+    folder: Path,
+    jars: tuple[Path, ...] = (),
 ) -> dict[str, Any]:
     """One run over all events, and its output compared.
 
@@ -157,6 +172,7 @@ def run_once(
         warm_up=inputs if peer.needs_warm_up else None,
         files_at_once=FILES_PER_TRIGGER,
         scratch=str(folder / "scratch"),
+        jars=",".join(map(str, jars)),
     )
     with JobRun(python, peer.job, job, folder, weighs=True) as run:
         output = rows.OUTPUTS[peer.output](job.output, query)

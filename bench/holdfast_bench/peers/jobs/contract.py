@@ -35,7 +35,7 @@ class Job:
             kind one should have, unless the job follows.
         scratch: Folder for what nobody needs later.
         servers: Kafka's brokers, if `inputs` and `output` are topics rather than folders.
-        jars: What a JVM needs for them, separated by commas.
+        jars: What its JVM needs beside its packages, separated by commas.
     """
 
     query: str

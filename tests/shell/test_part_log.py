@@ -570,7 +570,7 @@ def as_version_2(parts: Sequence[bytes | pa.Buffer]) -> list[bytes]:
     """A part without owners, with the magic of before and its checksum."""
     data = bytearray(b"".join(bytes(part) for part in parts))
     data[7] = 2
-    header = log_records.decode_segment_header(b"HFSEG\0\0\4" + bytes(data[8:]))
+    header = log_records.decode_segment_header(b"HFSEG\0\0\5" + bytes(data[8:]))
     assert isinstance(header, log_records.SegmentHeader)
     name_size, schema_size = struct.unpack_from("<II", data, 8)
     body = bytes(data[40 : 40 + name_size + schema_size])

@@ -25,12 +25,16 @@ from holdfast.core.wire.arrow_batches import BatchRefused, message_parts
 from holdfast.core.wire.log_owners import OWNERS_MAX, Owners, chained
 from holdfast.core.wire.narrow_columns import read_with, take_out
 
-SEGMENT_MAGICS: Final = tuple(b"HFSEG\x00\x00" + bytes([version]) for version in (1, 2, 3, 4))
+SEGMENT_MAGICS: Final = tuple(b"HFSEG\x00\x00" + bytes([version]) for version in range(1, 6))
 """Of segments without narrow columns, as they once were; with columns of one value; with any; of
-those that name the log's owners, and may have any. Whoever knows the former alone must not take a
-record of the latter for a torn end."""
-RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02", b"HFR\x03")
-"""Of a record; of one with columns of one value; of one with offsets."""
+those that name the log's owners, and may have any; of those that may have packed records. Whoever
+knows the former alone must not take a record of the latter for a torn end."""
+RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02", b"HFR\x03", b"HFR\x04")
+"""Of a record; of one with columns of one value; of one with offsets; of a packed one."""
+_PACKED: Final = RECORD_MAGICS[3]
+_PACKED_MAX: Final = 1 << 14
+"""Of a message of so many bytes, what Arrow says of its columns may be most: it is packed."""
+_PACKED_SIZE: Final = struct.Struct("<I")
 ALIGNMENT: Final = 64
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 MAX_NAME_BYTES: Final = 512
@@ -180,7 +184,10 @@ def encode_record(
     *,
     narrows: bool = False,
 ) -> list[bytes | pa.Buffer]:
-    """A record as parts to be written one after the other; `narrows`: with offsets if it can."""
+    """A record as parts to be written one after the other.
+
+    `narrows`: as short as it easily can be, with offsets if it is large, or packed if it is small.
+    """
     payload: list[bytes | pa.Buffer] = []
     entries: list[bytes] = []
     rows, has_offsets = 0, False
@@ -188,9 +195,13 @@ def encode_record(
         rows = batch.num_rows
         rest, entries, has_offsets = take_out(batch, narrows=narrows)
         payload = [*message_parts(rest), *entries]
+    magic = RECORD_MAGICS[2 if has_offsets else bool(entries)]
     size = sum(len(part) for part in payload)
+    if narrows and not entries and 0 < size <= _PACKED_MAX:
+        magic, payload = _PACKED, [_packed(b"".join(payload))]
+        size = len(payload[0])
     head = _RECORD.pack(
-        RECORD_MAGICS[2 if has_offsets else bool(entries)],
+        magic,
         kind,
         tuple_type,
         len(entries),
@@ -220,7 +231,7 @@ def decode_record(
     head = _RECORD.unpack_from(data)
     magic, kind, tuple_type, narrow, incarnation = head[:5]
     first_id, boundary, created, rows, size, checksum = head[5:]
-    if magic not in (RECORD_MAGICS[1:] if narrow else RECORD_MAGICS[:1]):
+    if magic not in (RECORD_MAGICS[1:3] if narrow else (RECORD_MAGICS[0], _PACKED)):
         return CorruptRecord("no record begins here")
     if size > MAX_PAYLOAD_BYTES:
         return CorruptRecord(f"payload of {size} bytes")
@@ -236,6 +247,8 @@ def decode_record(
     if kind == RecordKind.DATA and schema is not None:
         try:
             has_offsets = magic == RECORD_MAGICS[2]
+            if magic == _PACKED:
+                payload = _unpacked(payload)
             batch = read_with(payload, narrow, schema, rows, has_offsets=has_offsets)
         except BatchRefused as error:
             return CorruptRecord(str(error))
@@ -250,6 +263,25 @@ def decode_record(
         batch,
         whole,
     )
+
+
+def _packed(message: bytes) -> bytes:
+    """A message behind its size, as an LZ4 block."""
+    packed: bytes = pa.compress(message, codec="lz4_raw", asbytes=True)
+    return _PACKED_SIZE.pack(len(message)) + packed
+
+
+def _unpacked(payload: memoryview) -> memoryview:
+    """The inverse of `_packed`. Raises `BatchRefused` for anything else."""
+    if len(payload) < _PACKED_SIZE.size:
+        raise BatchRefused("a packed record without a size")
+    (size,) = _PACKED_SIZE.unpack_from(payload)
+    if size > _PACKED_MAX:
+        raise BatchRefused(f"a packed record of {size} bytes")
+    try:
+        return memoryview(pa.decompress(payload[_PACKED_SIZE.size :], size, codec="lz4_raw"))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BatchRefused(f"a packed record: {error}") from error
 
 
 def records_of(segment: memoryview) -> Iterator[tuple[LogRecord, int]]:

@@ -29,7 +29,14 @@ from holdfast.cli.main import app
 from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
-from holdfast.core.recovery.cost_model import Together
+from holdfast.core.recovery.cost_model import (
+    Approach,
+    Surroundings,
+    Together,
+    UnitFigures,
+    Variant,
+    predict,
+)
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.driver.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
 from holdfast.driver.measurements import (
@@ -135,10 +142,23 @@ def test_eventual_checkpoints_replay_what_comes_until_windows_are_written() -> N
     assert by_size.replayed_tuples == pytest.approx(260_000, rel=0.02), "half of the extent"
     in_time = option(advise(MEASURED, Objectives(recovery_ms=900)), "counts", "EventualCheckpoints")
     assert in_time.protection == 'EventualCheckpoints(recovery="640 milliseconds")'
-    assert in_time.replayed_tuples == pytest.approx(210_000, rel=0.02), "no faster at this share"
+    assert in_time.replayed_tuples == pytest.approx(250_000, rel=0.02), "no faster at this share"
     assert in_time.parts_ms["load"] == 100
     assert in_time.recovery_ms < 900
-    assert in_time.overhead_bytes_per_s == pytest.approx(2 * 10e6 / 2, rel=0.02)
+    assert in_time.overhead_bytes_per_s == pytest.approx(2 * 10e6 / 2.38, rel=0.02)
+
+
+@pytest.mark.parametrize(("mark_ms", "percent"), [(0, 0), (0.4, 0.8), (5, 2.5), (500, 25)])
+def test_records_before_restart_points_cost_what_they_take(mark_ms: float, percent: float) -> None:
+    """Half of the share at most, unless points were more than two seconds apart then."""
+    unit = UnitFigures(100_000, 1_000, state_tuples=1_000, state_bytes=1e5)
+    around = Surroundings(footprint_share=0.05, footprint_mark_ms=mark_ms, indicator_cost_us=0)
+    found = predict(Approach.EVENTUAL_CHECKPOINTS, "precise", unit, around, Variant.HOLDFAST)
+    assert found.run_time.processing_percent == pytest.approx(percent)
+    windows = replace(unit, state_tuples=1e9, state_bytes=1e9)
+    longer = predict(Approach.EVENTUAL_CHECKPOINTS, "precise", windows, around, Variant.HOLDFAST)
+    left = 0.05 - min(percent / 100, 0.025)
+    assert longer.failure.replayed_tuples >= 100_000 * 10 / left, "what is left writes windows"
 
 
 def test_windows_that_close_before_they_are_written_cost_nothing() -> None:

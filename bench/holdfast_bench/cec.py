@@ -9,6 +9,7 @@ with each objective (cec_spark.py). `results` has a large state and many results
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -110,6 +111,8 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
     results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "experiments": {}}
     Worked(SLOW, 1_000, None).work(0.2, RecoveryObjective(0))  # Kernels are compiled.
     Worked(SLOW, 1_000, 0.5).work(0.2, RecoveryObjective(0))
+    gc.collect()
+    gc.freeze()  # As the daemon does of which nodes are forks (shell/spark/daemon.py).
     experiments = {
         "share": _shares,
         "objective": _objectives,
@@ -252,13 +255,14 @@ class Worked:
             mark_s = time.perf_counter() - began_s
             pass_s = self._pass(operator, taken, taken + PASS_TUPLES)
             taken += PASS_TUPLES
-            place, began_s = self._place(taken), time.perf_counter()
+            place = self._place(taken)
             apart_s = max(_MARK_S, pacer.marks_apart_ms / 1000)
             is_beginning, is_due = self._is_beginning(taken), unmarked_s >= apart_s
             if is_due or is_beginning:
+                began_s = time.perf_counter()
                 written += sum(map(append, footprints.mark(place)))
+                mark_s += time.perf_counter() - began_s
                 unmarked_s = 0.0
-            mark_s += time.perf_counter() - began_s
             if is_due:
                 pacer.marked(mark_s * 1e6)
             made_s = pass_s + mark_s

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.core.model.footprints import FootprintKind, FootprintRecord, record_of
 from holdfast.core.model.tuples import TupleBatch
@@ -40,9 +41,11 @@ def written_per_changed(folder: str) -> float | None:
 def _changed_bytes(record: FootprintRecord, former: dict[tuple[int, int], np.ndarray]) -> int:
     rows = np.flatnonzero(record.kinds == FootprintKind.G_CHECK)
     bodies, changed = record.bodies.take(pa.array(rows)), 0
-    starts, segments = (bodies.column(at).to_numpy() for at in (0, 1))
-    columns = bodies.column(2).flatten().flatten()
-    ends = np.cumsum(np.diff(bodies.column(2).offsets.to_numpy()))
+    bodies = bodies.filter(pc.equal(bodies.column("key.part"), 0))  # Others rest.
+    starts, segments = (bodies.column(name).to_numpy() for name in ("window", "key.segment"))
+    groups = bodies.column("groups")
+    columns = groups.flatten().flatten()
+    ends = np.cumsum(np.diff(groups.offsets.to_numpy()))
     words = np.stack([column.to_numpy() for column in columns], axis=1)
     for row, end in enumerate(ends.tolist()):
         name = (int(starts[row]), int(segments[row]))

@@ -70,7 +70,7 @@ def _of_shares(points: list[dict[str, Any]]) -> Iterator[Reached]:
         bytes_ = [p["written_per_changed"] for p in written if p.get("written_per_changed")]
         if bytes_:
             most = max(bytes_)
-            limit = "a segment is written whole, however few of its groups have changed"
+            limit = "records name windows and places; of a segment that has changed all is written"
             figure = "bytes written for each that has changed, slow windows"
             yield _reached(figure, "1.2", f"{most:g}", limit, is_met=most <= WRITTEN)
 

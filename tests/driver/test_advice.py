@@ -167,7 +167,7 @@ def test_windows_that_close_before_they_are_written_cost_nothing() -> None:
                    "EventualCheckpoints")  # fmt: skip
     assert found.replayed_tuples <= 4_000
     assert found.parts_ms["load"] == 0
-    assert found.overhead_bytes_per_s < 10_000
+    assert found.overhead_bytes_per_s < 20_000
 
 
 def test_standbys_need_a_slot_per_instance_and_the_bytes_of_all() -> None:

@@ -12,7 +12,8 @@ from mutants import Mutant
 from holdfast.core.haunit.durability.eventual import Eventual
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
 from holdfast.core.haunit.events import TrimFootprints
-from holdfast.core.operators.base import chosen
+from holdfast.core.operators import footprinted_aggregate
+from holdfast.core.operators.base import NOTHING, chosen
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_sessions import FootprintedSessions
@@ -178,11 +179,29 @@ def _skip_the_newest_part(original: Any) -> Any:
     return adopt
 
 
-def _take_what_a_segment_holds_again(original: Any) -> Any:
-    def floors_of(self: FootprintedAggregate, floors: Any, window: Any, keys: Any) -> Any:
-        return np.zeros_like(original(self, floors, window, keys))
+def _take_what_a_segment_holds_again(_: Any) -> Any:
+    def set_to_nothing(self: FootprintedAggregate, start: int, window: Any) -> None:
+        assert self._aside is not None
+        self._aside[start].clear()
 
-    return floors_of
+    return set_to_nothing
+
+
+def _put_back_a_row_late(_: Any) -> Any:
+    def replay(self: FootprintedAggregate, start: Any, window: Any, words: Any, at: Any) -> None:
+        assert self._aside is not None
+        self._take_part(start, window, words, 0, len(at))
+        while self._aside[start] and self._aside[start][0].cut <= at[-1]:
+            self._put_back(window, self._aside[start].popleft())
+
+    return replay
+
+
+def _take_all_segments_for_unchanged(_: Any) -> Any:
+    def prints(entries: Any) -> Any:
+        return np.zeros(-(-len(entries) // footprinted_aggregate.SEGMENT), dtype=np.int64)
+
+    return prints
 
 
 def _open_a_tail_behind_its_pass(original: Any) -> Any:
@@ -194,11 +213,25 @@ def _open_a_tail_behind_its_pass(original: Any) -> Any:
 
 
 def _leave_a_tail_out(original: Any) -> Any:
-    def floors_of(self: FootprintedAggregate, floors: Any, window: Any, keys: Any) -> Any:
-        found = original(self, floors, window, keys)
-        return np.where(window.groups.lookup_slots(keys) < 0, 1 << 62, found)
+    def update(self: FootprintedAggregate, rows: Any, low: Any) -> Any:
+        if self._aside is None:
+            return original(self, rows, low)
+        known = np.zeros(len(rows.time_us), dtype=np.bool_)
+        for _, window in self._directory.states():
+            keys = self._groups.keys_of(rows.batch, window.strings)
+            known |= window.groups.lookup_slots(keys) >= 0
+        return original(self, chosen(rows, np.flatnonzero(known)), low) if known.any() else NOTHING
 
-    return floors_of
+    return update
+
+
+def _have_unfinished_parts_again(original: Any) -> Any:
+    def adopt(self: FootprintedJoin, bodies: Any, *arguments: Any) -> Any:
+        found = original(self, bodies, *arguments)
+        self._beyond = {start: [0, 0] for start in self._beyond}
+        return found
+
+    return adopt
 
 
 def _take_what_a_key_holds_again(_: Any) -> Any:
@@ -260,7 +293,13 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
         FootprintedWindows, "end_pass", _forget_to_say_what_closed
     ),
     "takes again what a segment holds": _mutant(
-        FootprintedAggregate, "_floors_of", _take_what_a_segment_holds_again
+        FootprintedAggregate, "_set_to_nothing", _take_what_a_segment_holds_again
+    ),
+    "puts a segment back behind its cut": _mutant(
+        FootprintedAggregate, "_replay", _put_back_a_row_late
+    ),
+    "lets segments rest that have changed": _mutant(
+        footprinted_aggregate, "_prints", _take_all_segments_for_unchanged
     ),
     "says of a tail that it opened behind its pass": _mutant(
         FootprintWriter, "say", _open_a_tail_behind_its_pass
@@ -272,6 +311,9 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
         FootprintedSessions, "_adopt_sessions", _have_one_session_of_a_key
     ),
     "leaves new groups out of a replay": _mutant(
-        FootprintedAggregate, "_floors_of", _leave_a_tail_out
+        FootprintedAggregate, "_update", _leave_a_tail_out
+    ),
+    "has rows of unfinished parts again": _mutant(
+        FootprintedJoin, "adopt_footprints", _have_unfinished_parts_again, "window_join"
     ),
 }

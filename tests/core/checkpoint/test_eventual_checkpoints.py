@@ -76,7 +76,7 @@ def test_a_window_cannot_go_twice():
 
 def test_windows_are_written_before_recovery_would_take_too_long():
     objective = within_100_ms()
-    assert not objective.is_due(ExtentSize(10_000, 10_000, 5))  # 10 ms and 20 ms
+    assert not objective.is_due(ExtentSize(10_000, 10_000, 5))  # 10 ms and 25 ms
     assert objective.is_due(ExtentSize(40_000, 10_000, 5))
     assert objective.is_due(ExtentSize(0, 30_000, 5))
     assert objective.shortfall(ExtentSize(40_000, 10_000, 5)) == ""
@@ -93,7 +93,7 @@ def test_the_bound_of_the_extent_counts_without_an_objective():
 def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
     objective = within_100_ms()
     said = objective.shortfall(ExtentSize(50_000, 50_000, 5))
-    assert "150 ms, not 100" in said
+    assert "175 ms, not 100" in said
     assert "50000 tuples" in said
     assert "share=" in said
 
@@ -101,10 +101,10 @@ def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
 def test_what_a_replacement_takes_before_it_reads_counts():
     objective = within_100_ms(replace(SLOW_LOG, fixed_us=60_000))
     extent = ExtentSize(0, 15_000, 5)
-    assert objective.predicted_us(extent) == 90_000
+    assert objective.predicted_us(extent) == 97_500
     assert objective.is_due(extent), "more than half of what is left"
-    assert not objective.is_due(ExtentSize(0, 9_000, 5)), "less than half of it"
-    assert "102 ms, not 100: 60 ms until a process is there" in objective.shortfall(
+    assert not objective.is_due(ExtentSize(0, 7_000, 5)), "less than half of it"
+    assert "112 ms, not 100: 60 ms until a process is there" in objective.shortfall(
         ExtentSize(0, 21_000, 5)
     )
     objective.learn(replace(SLOW_LOG, fixed_us=120_000))
@@ -118,7 +118,7 @@ def test_what_will_not_be_met_is_said_before() -> None:
     extent = ExtentSize(10_000, 30_000, 5_000)
     for _ in range(100):
         objective.learn_rates(tuples_per_s=10_000, windows_per_s=1_000)
-    assert "110 ms, not 100" in objective.shortfall(extent), "in 5 s 50,000 tuples come"
+    assert "135 ms, not 100" in objective.shortfall(extent), "in 5 s 50,000 tuples come"
     objective.learn_rates(tuples_per_s=10_000, windows_per_s=10_000)
     assert objective.shortfall(extent) == ""
     objective.learn_rates(tuples_per_s=10_000, windows_per_s=10)
@@ -134,15 +134,15 @@ def test_the_cost_of_a_tuple_is_learned_from_the_passes():
     assert Surroundings().footprint_replay == REPLAY_FACTOR, "the adviser foretells the same"
 
 
-def test_a_node_that_has_replayed_knows_what_that_takes():
+def test_a_node_that_has_replayed_knows_what_that_takes_and_foretells_a_quarter_more():
     objective = within_100_ms(RecoveryCosts(tuple_us=1.0, replayed_us=4.0))
-    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == 4000
+    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == 5000
     objective.learn(RecoveryCosts(replayed_us=4.0))
-    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == 4000
+    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == 5000
     for _ in range(100):
         objective.learn(RecoveryCosts(tuple_us=9.0, replayed_us=4.0))
     foretold_us = objective.predicted_us(ExtentSize(0, 1000, 1))
-    assert foretold_us == pytest.approx(9000, rel=0.01), "passes are slower than the replay was"
+    assert foretold_us == pytest.approx(11250, rel=0.01), "passes are slower than the replay was"
 
 
 def test_windows_that_are_read_back_take_their_time():

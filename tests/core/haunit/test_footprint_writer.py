@@ -1,5 +1,6 @@
 """Eventual checkpoints against a run without a crash: any passes, any footprints, any record."""
 
+import itertools
 import random
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 from placed_rows import PlacedRows
 
-from holdfast.core.checkpoint.eventual import RecoveryObjective
+from holdfast.core.checkpoint.eventual import ExtentSize, RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
 from holdfast.core.model.footprints import FootprintKind, FootprintsDamaged
 from holdfast.core.model.ids import END_US
@@ -30,6 +31,16 @@ from holdfast.core.wire.log_records import LogRecord, RecordKind
 SCHEMA = pa.schema([("k", pa.string()), ("f", pa.float64()), ("x", pa.int64()), ("s", pa.string())])
 KEYS = ("k", "f")
 NEVER = RecoveryObjective(1 << 40)
+
+
+class Resting(RecoveryObjective):
+    """Windows are always due, and need not be written again where nothing has changed."""
+
+    def is_due(self, extent: ExtentSize) -> bool:
+        return True
+
+
+RESTING = Resting(1 << 30)
 ALWAYS = RecoveryObjective(0)
 
 
@@ -302,7 +313,7 @@ def survive(kind: Kind, seed: int, streams: int, lives: int) -> list[tuple]:
     """What was put out in the end, by lives of which each goes on from a point of one before."""
     rng = random.Random(seed)
     given, log = drawn(rng, streams, kind), Log()
-    objective = rng.choice([ALWAYS, ALWAYS, NEVER])
+    objective = rng.choice([ALWAYS, ALWAYS, NEVER, RESTING])
     result: list[tuple] = []
     points: list[Point] = []
     for number in range(lives):
@@ -380,7 +391,7 @@ def test_from_every_record_on_the_state_is_that_of_its_pass():
             assert sorted_rows(other.operator) == state
 
 
-def test_where_all_rows_count_a_replay_looks_at_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_all_rows_count_a_replay_sets_no_group_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = InSegments(10_000, 10_000)
     given, log = drawn(random.Random(7), 1), Log()
     life = Life(kind, given, log, None, NEVER)
@@ -391,9 +402,67 @@ def test_where_all_rows_count_a_replay_looks_at_no_group(monkeypatch: pytest.Mon
     def looked_at(*_: object) -> None:
         raise AssertionError("it has only a tail")
 
-    monkeypatch.setattr(footprinted_aggregate.FootprintedAggregate, "_floors_of", looked_at)
+    monkeypatch.setattr(footprinted_aggregate.FootprintedAggregate, "_replay", looked_at)
     other.replay(random.Random(9), life.points[-1])
     assert sorted_rows(other.operator) == sorted_rows(life.operator)
+
+
+def test_segments_that_have_not_changed_are_not_written_again() -> None:
+    """Until what they were written as lies too far back in the log."""
+    keys = [f"{i}" for i in range(30)]
+    rows = [(0, 1, {"k": key, "f": 0.5, "x": 1, "s": "s"}) for key in [*keys, *"000001"]]
+    given, log = Input(rows, 1), Log()
+    life = Life(InSegments(10_000, 10_000), given, log, None, RecoveryObjective(1 << 30))
+
+    def written(taken: int) -> list[tuple[int, int, int]]:
+        """Segments, parts, and how many groups, of all footprints that are written next."""
+        life.one_pass(taken, given.place(taken))
+        found: list[tuple[int, int, int]] = []
+        while record := life.footprints.check(4, given.place(taken)):
+            life.append(record)
+            for row in record.batch.to_pylist():
+                if row["kind"] == FootprintKind.G_CHECK:
+                    found.append((row["key.segment"], row["key.part"], len(row["groups"])))
+        life.check()
+        life.note()
+        other = Life(InSegments(10_000, 10_000), given, log, life.points[-1], NEVER)
+        other.replay(random.Random(1), life.points[-1])
+        assert sorted_rows(other.operator) == sorted_rows(life.operator)
+        assert life.points[-1].starts == (taken,)
+        return sorted(found)
+
+    wholes = [(n, 0, 3) for n in range(10)]
+    rests = [(n, 1, 0) for n in range(10)]
+    assert written(30) == wholes
+    assert written(31) == [wholes[0], *rests[1:]]
+    assert written(32) == [wholes[0], *rests[1:]], "what rests is said anew"
+    objective = life.footprints._objective
+    life = Life(InSegments(10_000, 10_000), given, log, life.points[-1], objective)
+    assert written(33) == [wholes[0], *rests[1:]], "a replacement knows what they were"
+    objective.extent_bytes_max = 0
+    assert written(34) == wholes
+
+
+@pytest.mark.parametrize("value", [1 << 62, (1 << 63) - 1])
+def test_sums_of_rows_that_count_for_nothing_may_be_too_large(
+    value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sums of a group fit its type, those of its rows from the middle on do not."""
+    monkeypatch.setattr(footprinted_aggregate, "SEGMENT", 1)
+    kind = InSegments(10_000, 10_000)
+    for seed in range(20):
+        rng = random.Random(seed)
+        rows, summands = [], {key: itertools.cycle([-value, value, value, -value]) for key in "abc"}
+        for at in range(60):
+            key = rng.choice("abc")
+            rows.append((0, at, {"k": key, "f": 0.0, "x": next(summands[key]), "s": "s"}))
+        given, log = Input(rows, 1), Log()
+        life = Life(kind, given, log, None, ALWAYS)
+        life.run(rng, 55, checks=True)
+        life.note()
+        other = Life(kind, given, log, life.points[-1], ALWAYS)
+        other.replay(rng, life.points[-1])
+        assert sorted_rows(other.operator) == sorted_rows(life.operator)
 
 
 def sorted_rows(operator: Operator) -> list[tuple]:

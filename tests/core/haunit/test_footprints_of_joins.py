@@ -11,9 +11,10 @@ from placed_rows import PlacedRows
 
 from holdfast.core.checkpoint.eventual import RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
-from holdfast.core.model.footprints import FootprintKind
+from holdfast.core.model.footprints import PART, FootprintKind
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.operators import footprinted_join
 from holdfast.core.operators.base import Rows
 from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.join import JoinLayout
@@ -152,9 +153,15 @@ class Run(PlacedRows):
         join.check_invariants()
 
 
+@pytest.mark.parametrize("part", [footprinted_join._PART, 2])
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("how", ["inner", "left"])
-def test_any_crashes_leave_the_pairs_of_none(how: str, streams: int) -> None:
+def test_any_crashes_leave_the_pairs_of_none(
+    how: str, streams: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a piece of work does not do for all rows that have come."""
+    monkeypatch.setattr(footprinted_join, "_PART", part)
+    unfinished = 0
     for seed in range(20):
         rng = random.Random(seed)
         run = Run(drawn(rng), streams, how)
@@ -175,6 +182,32 @@ def test_any_crashes_leave_the_pairs_of_none(how: str, streams: int) -> None:
                     result.append(row)
             points += noted
         assert result == run.expected(), seed
+        parts = [number for b in run.log for number in b.batch.column(PART).to_pylist()]
+        unfinished += sum(number is not None and number < 0 for number in parts)
+    assert bool(unfinished) == (part == 2)
+
+
+def test_a_piece_of_work_has_few_rows_however_many_have_come() -> None:
+    rows: list[Row] = [(i % 2, 100, {"k": "a", "x": i, "y": 0.5, "s": "s"}) for i in range(4000)]
+    run, join = Run(rows, 1, "inner"), FootprintedJoin(layout(), size_us=SIZE)
+    footprints = FootprintWriter(join, RecoveryObjective(0), 0, None, 1)
+    footprints.begin_pass()
+    join.process(sides(rows), run.low(0), 100)
+    place = Place(4000, 100, (4000,), (4000,))
+    (opened,) = footprints.mark(place)[:-1]
+    assert rows_in(opened) == 0, "nor has what opens"
+    written = [rows_in(record) for record in iter(lambda: footprints.check(2, place), None)]
+    assert sum(written) == 4000
+    assert max(written) == 2 * footprinted_join._PART
+    assert footprints.starts(place) == (4000,)
+    join.check_invariants()
+    footprints.check_invariants()
+
+
+def rows_in(record: TupleBatch) -> int:
+    """Of both sides."""
+    columns = [record.batch.column(name).to_pylist() for name in ("left", "right")]
+    return sum(len(rows or ()) for column in columns for rows in column)
 
 
 def test_each_row_of_a_slow_window_is_written_about_once() -> None:
@@ -192,11 +225,5 @@ def test_each_row_of_a_slow_window_is_written_about_once() -> None:
         run.append(footprints.check(9, check))
     kinds = [kind for batch in run.log for kind in batch.batch.column("kind").to_pylist()]
     assert kinds.count(FootprintKind.G_OPEN) == 1
-    written = sum(
-        len(rows)
-        for b in run.log
-        for n in ("left", "right")
-        for rows in b.batch.column(n).to_pylist()
-    )
-    assert 4000 <= written < 1.9 * 4000
+    assert 4000 <= sum(map(rows_in, run.log)) < 1.9 * 4000
     assert join.open_windows < 4000 / 64 + 2

@@ -9,7 +9,8 @@ other footprint would bring nothing. A generation costs as much as it has window
 windows, which close by themselves, are mostly gone before their turn comes.
 
 Footprints that are parts of a window bind T no longer once there is a newer part, but the log needs
-them until the window closes: a generation counts both.
+them until the window closes: a generation counts both. So that the log does not become long, what
+has not changed may stay where it is for `rest_bytes`, and is written again then.
 
 Nothing is looked up to know T: records of windows name their generation, and whoever closes or
 writes a window tells its former one. Cost: O(1) per footprint, O(windows) memory.
@@ -56,9 +57,13 @@ MARKS_APART_MAX_MS: Final = 2_000
 """Restart points are at most so far apart: upstream keeps what comes between them."""
 _EAGER: Final = 0.5
 """From such a part of what is allowed on, windows are written."""
+_RESTING: Final = 0.125
+"""The part of what is allowed that may go to reading what has not changed for long."""
 REPLAY_FACTOR: Final = 1.5
-"""How many times as long a tuple takes in a replay as in a pass, until a node has replayed: its
-window's cut is looked up first."""
+"""How many times as long a tuple takes in a replay as in a pass, until a node has replayed."""
+_SURE: Final = 1.25
+"""How many times as long it takes as it has taken: a prediction is rather too long than too short.
+The next replay may meet a larger state, or a machine that has more to do."""
 _TUPLE_US: Final = 1.0
 """What a tuple costs in a pass, as long as nobody knows."""
 _BYTE_US: Final = 0.01
@@ -101,6 +106,8 @@ class FootprintOrder:
         self._generations: deque[Generation] = deque()
         self._needed: deque[Generation] = deque()  # these and older ones, of which T needs none
         self._by_number: dict[int, Generation] = {}
+        self._recent: deque[tuple[int, int]] = deque()  # bytes before, and number
+        self._recent_from = 0
 
     @property
     def open_windows(self) -> int:
@@ -141,6 +148,7 @@ class FootprintOrder:
         self._generations.append(generation)
         self._needed.append(generation)
         self._by_number[generation.number] = generation
+        self._recent.append((generation.bytes_before, generation.number))
 
     def gone(self, numbers: np.ndarray, let_go: np.ndarray) -> None:
         """Windows have closed or have newer footprints.
@@ -159,6 +167,16 @@ class FootprintOrder:
             generation.needed -= count
             if generation.needed < generation.left:
                 raise InvariantViolation(f"generation {number} has lost more windows than it had")
+
+    def written_since(self, nbytes: int) -> int:
+        """The number from which on generations were written behind so many bytes of the log.
+
+        Args:
+            nbytes: Never less than before.
+        """
+        while self._recent and self._recent[0][0] < nbytes:
+            self._recent_from = self._recent.popleft()[1] + 1
+        return self._recent_from
 
     def next(self, limit: int, before_cut: int) -> tuple[np.ndarray, int] | None:
         """Up to so many windows of the oldest generation, and its number; each is given once.
@@ -274,7 +292,7 @@ class RecoveryObjective:
         A node that has replayed knows; if passes have become slower since, so has a replay.
         """
         if self.costs.replayed_us:
-            return max(self.costs.replayed_us, self.tuple_us)
+            return max(self.costs.replayed_us, self.tuple_us) * _SURE
         return (self.tuple_us or _TUPLE_US) * REPLAY_FACTOR
 
     def predicted_us(self, extent: ExtentSize) -> float:
@@ -285,6 +303,14 @@ class RecoveryObjective:
         costs = self.costs
         read_us = extent.log_bytes * (costs.byte_us or _BYTE_US)
         return read_us + extent.footprints * costs.footprint_us
+
+    @property
+    def rest_bytes(self) -> int:
+        """So far back in the log may be what has not changed since."""
+        most = self.extent_bytes_max * _RESTING
+        if self.recovery_us is not None:
+            most = min(most, self.recovery_us * _RESTING / (self.costs.byte_us or _BYTE_US))
+        return int(most)
 
     def is_due(self, extent: ExtentSize) -> bool:
         """Whether windows should be written now, so that the bounds are kept."""

@@ -36,7 +36,8 @@ WINDOW: Final = "window"
 KEY: Final = "key."
 """What the names of key columns in a body begin with; with `WINDOW` they tell a window."""
 PART: Final = KEY + "part"
-"""Where windows have footprints of parts: which part it is, a key among the others."""
+"""Where windows have footprints of parts: which part it is, a key among the others; negative if
+it is unfinished (operators/footprinted.py)."""
 _PASS_FIELDS: Final = (
     pa.field("open_windows", pa.int64(), nullable=False),
     pa.field("cut", pa.int64(), nullable=False),
@@ -103,12 +104,12 @@ class FootprintRecord:
         """The id behind its last row."""
         return self.first_id + len(self.kinds)
 
-    def to_batch(self) -> TupleBatch:
-        """As it stands in the log."""
+    def to_batch(self, schema: pa.Schema | None = None) -> TupleBatch:
+        """As it stands in the log; the log's schema may be given, so that it is made once."""
         n, mark = len(self.kinds), self.mark
         numbers = (mark.open_windows, mark.cut, mark.boundary_us, mark.follows)
         starts = pa.ListArray.from_arrays(
-            np.arange(n + 1, dtype=np.int32) * len(mark.starts),
+            pa.array(np.arange(n + 1, dtype=np.int32) * len(mark.starts)),
             pa.array(np.tile(np.array(mark.starts, dtype=np.int64), n)),
         )
         columns = [
@@ -118,7 +119,7 @@ class FootprintRecord:
             starts,
             pa.array(np.full(n, mark.boundary_us, dtype=np.int64)),
         ]
-        schema = footprint_schema(self.bodies.schema)
+        schema = schema or footprint_schema(self.bodies.schema)
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         return TupleBatch(self.first_id, batch, mark.boundary_us)
 

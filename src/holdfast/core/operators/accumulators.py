@@ -88,6 +88,7 @@ class Accumulators:
         only_counts: Whether all of them count rows, whatever these hold.
         needs_order: Whether results depend on the order of a group's rows.
         text_words: Which words of a group's accumulators are references to strings.
+        sum_rows: Which words of the arguments are summed up as integers, the highest of each.
         key_fields: The fields of the keys.
         fields: Output fields: the keys, then the aggregates.
     """
@@ -125,6 +126,11 @@ class Accumulators:
         self.needs_order = any(a.aggregate.function in PICKING for a in self._each)
         self.key_fields = key_fields
         self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
+        self.sum_rows = [
+            int(self._plan[p, 2]) + a.argument_words - 1
+            for p, a in enumerate(self._each)
+            if a.operation in (kernels.SUM_INT, kernels.SUM_DECIMAL)
+        ]
 
     def _lay_out(self) -> tuple[np.ndarray, int, int]:
         """The kernel's plan, and how many accumulator and argument words there are."""

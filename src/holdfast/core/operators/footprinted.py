@@ -2,7 +2,8 @@
 
 A footprint is whole, and takes the place of the window's former one; or it is a *part*, which holds
 what has come since the part before. A window of parts needs all of them until it closes, but only
-the newest says from where its input has to be replayed.
+the newest says from where its input has to be replayed. Where one piece of work does not do for all
+that has come, parts are *unfinished* but for the last: they say nothing of that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class WindowsOfPass:
         let_go: int64, the generations of all footprints that are needed no more.
         unfinished: How many of the windows that were asked for, the last ones, have to be asked for
             again.
+        finished: bool (n,), which of the footprints say from where their windows' input has to be
+            replayed; None: all.
     """
 
     windows: np.ndarray
@@ -39,6 +42,7 @@ class WindowsOfPass:
     former: np.ndarray
     let_go: np.ndarray
     unfinished: int = 0
+    finished: np.ndarray | None = None
 
 
 class Footprinted(Operator):
@@ -47,10 +51,13 @@ class Footprinted(Operator):
     Attributes:
         body_schema: The columns of its footprints: `window`, `key.` columns, then its own.
         opens_before: Whether footprints of what a pass opens are of the cut before the pass.
+        rest_from: Footprints from this generation on need not be written again where nothing has
+            changed; it may say instead that they still hold.
     """
 
     body_schema: pa.Schema
     opens_before: ClassVar[bool] = False
+    rest_from: int = 0
 
     @property
     @abc.abstractmethod

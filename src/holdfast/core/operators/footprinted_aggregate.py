@@ -6,6 +6,10 @@ there. Each 64 of them are a *segment*, which has footprints of its own; each fo
 segment as it is, and takes the place of the former one. So rows are aggregated as without
 footprints: nobody keeps books on single groups.
 
+A segment that is what it was is not written again: it *rests*. Its second part, without groups,
+says that the first one holds at a later cut, too. A fingerprint of 64 bits tells. The writer bounds
+how far back in the log the first part may lie (`rest_from`).
+
 Groups that no footprint holds yet are the window's *tail*. It needs none: its footprint is empty,
 and has the cut before the pass in which its first group came, so that a replay brings all of it
 (`opens_before`). A window that closes soon costs two short records, however many groups it has.
@@ -13,9 +17,16 @@ and has the cut before the pass in which its first group came, so that a replay 
 Segments are written in their order. So footprints hold the first groups of a window, all of them
 but for the tail's, and a replacement has the groups in the order that its predecessor had:
 
-1. It adopts the segments, and takes for a group what lies behind the cut of its segment.
-2. Groups that no segment holds are the tail's. They come anew, in the order of their first rows.
-3. No window opens: one without footprints had closed at the cut of the node.
+1. It adopts the segments. Those of the oldest cut take all rows from there on.
+2. The groups of a later segment are set to nothing. Whatever rows they take before its cut counts
+   for nothing: where the replay comes to the cut, they are put back as the segment holds them. So
+   no row has to be looked up to know whether its group takes it.
+3. Groups that no segment holds are the tail's. They come anew, in the order of their first rows,
+   none before the tail's cut.
+4. No window opens: one without footprints had closed at the cut of the node.
+
+A sum of rows that count for nothing might not fit its type. While there is such a group, a batch
+with values so large is taken in parts, and before each part these groups are set to nothing again.
 
 Invariants: a window has footprints of its first `held` groups, each segment of them full but for
 the last; it has a tail exactly if it has more groups.
@@ -23,90 +34,52 @@ the last; it has a tail exactly if it has more groups.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.footprints import KEY, WINDOW
+from holdfast.core.model.footprints import KEY, PART, WINDOW
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
-from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate, some_of
+from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate, Words, some_of
 from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows
 from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
+from holdfast.core.operators.written_segments import (
+    NONE,
+    RESTS,
+    TAIL,
+    WHOLE,
+    SegmentName,
+    SegmentsFound,
+    SegmentsSaid,
+    SetAside,
+    WrittenSegments,
+    joined,
+    overlaid,
+    pairs_of,
+    ranges_of,
+    runs_of,
+)
+from holdfast.core.state.fingerprint_kernels import take_fingerprints
 from holdfast.core.state.page_manager import PageManager
 
 SEGMENT: Final = 64
 """Groups of a segment."""
-TAIL: Final = -1
-"""In the place of a segment's number: the groups that are in none."""
-_NONE: Final = -1
+_FITS: Final = 1 << 62
+"""A sum whose summands do not come to more than that fits a word."""
 _SEGMENT_KEY: Final = KEY + "segment"
 _GROUPS: Final = "groups"
-
-
-@dataclass(slots=True)
-class _Written:
-    """Which footprints of a window are needed.
-
-    Attributes:
-        generations: int64, of each segment.
-        held: How many groups the segments hold.
-        tail: Generation of the tail's footprint; -1: there is no tail.
-    """
-
-    generations: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    held: int = 0
-    tail: int = _NONE
-
-    def segments(self) -> list[int]:
-        """Numbers of what has footprints."""
-        return [*range(len(self.generations)), *([TAIL] if self.tail != _NONE else [])]
-
-    def needed(self) -> np.ndarray:
-        """Their generations, int64."""
-        tail = [] if self.tail == _NONE else [self.tail]
-        return np.concatenate([self.generations, np.array(tail, dtype=np.int64)])
-
-
-class _Said(NamedTuple):
-    """Segments of a window that follow each other, as they are said."""
-
-    start: int
-    window: AggregatedWindow
-    first: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Floors:
-    """From where on groups of a window take rows while it replays.
-
-    Attributes:
-        cuts: int64, of each segment.
-        held: How many groups the segments hold.
-        tail: Of the others; `NO_ID`: there are none.
-    """
-
-    cuts: np.ndarray
-    held: int
-    tail: int = NO_ID
-
-    @property
-    def newest(self) -> int:
-        """From here on all groups take rows: without a tail there are none but those held."""
-        tail = [] if self.tail == NO_ID else [self.tail]
-        return int(np.concatenate([self.cuts, np.array(tail, dtype=np.int64)]).max())
 
 
 class FootprintedAggregate(WindowAggregate, Footprinted):
     """Aggregates per window and group, whose groups are written some at a time.
 
     Volatile beside the pages, all of it: what of the windows is written, what the present pass has
-    not said yet, and, while it replays, from where on groups take rows.
+    not said yet, and, while it replays, the groups that are set aside.
     """
 
     opens_before = True
@@ -132,26 +105,30 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         parts += [pa.field(f"state.{word}", pa.int64()) for word in self._fixed_words]
         parts += [pa.field(f"text.{word}", pa.large_binary()) for word in groups.text_words]
         self._group_type = pa.struct(parts)
+        self._groups_type = pa.large_list(self._group_type)
         self.body_schema = pa.schema(
             [
                 pa.field(WINDOW, pa.int64()),
                 pa.field(_SEGMENT_KEY, pa.int64()),
-                pa.field(_GROUPS, pa.large_list(self._group_type)),
+                pa.field(PART, pa.int64()),
+                pa.field(_GROUPS, self._groups_type),
             ]
         )
-        self._written: dict[int, _Written] = {}
+        self._written: dict[int, WrittenSegments] = {}
         self._touched: dict[int, AggregatedWindow] = {}  # by the present pass
         self._generation = 0
-        self._floors: dict[int, _Floors] | None = None  # while it replays, by window
+        self._aside: dict[int, deque[SetAside]] | None = None  # while it replays, by window
+        self._sum_rows = groups.sum_rows
+        self._summed: dict[int, int] = {}  # by window a bound of the sums of those groups
         self._low = np.zeros(1, dtype=np.int64)
         self._closed_us = BEGINNING_US  # the boundary that windows were closed up to
         none = np.zeros(0, dtype=np.int64)
-        self._unsaid = WindowsOfPass(_pairs([]), self._names([]), self._names([]), none, none)
+        self._unsaid = WindowsOfPass(pairs_of([]), self._names([]), self._names([]), none, none)
 
     @property
     def open_windows(self) -> int:
-        """How many segments and tails there are of windows that are open."""
-        return sum(len(w.generations) + (w.tail != _NONE) for w in self._written.values())
+        """How many footprints of segments and tails there are of windows that are open."""
+        return sum(written.count for written in self._written.values())
 
     # -- while the node works -----------------------------------------------------------------
 
@@ -177,57 +154,68 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         gone = {start: w for start, w in self._written.items() if start <= last_start}
         for start in gone:
             del self._written[start]
-        opened: list[tuple[int, int]] = []
+        opened: list[SegmentName] = []
         for start, window in self._touched.items():
             if start <= last_start:
                 continue
-            written = self._written.setdefault(start, _Written())
-            if written.tail == _NONE and len(window.groups) > written.held:
+            written = self._written.setdefault(start, WrittenSegments())
+            if written.tail == NONE and len(window.groups) > written.held:
                 written.tail = self._generation
-                opened.append((start, TAIL))
+                opened.append(SegmentName(start, TAIL, WHOLE))
         self._touched = {}
         if not opened and not gone:
             return self._unsaid
-        closed = [(start, number) for start, w in gone.items() for number in w.segments()]
-        former = _joined([w.needed() for w in gone.values()])
-        bodies = self._named(opened, pa.array([[]] * len(opened), type=self.body_schema.types[2]))
-        return WindowsOfPass(_pairs(opened), bodies, self._names(closed), former, former)
+        closed = [name for start, written in gone.items() for name in written.names(start)]
+        return WindowsOfPass(
+            pairs_of([(name.start, name.segment) for name in opened]),
+            self._empty(opened),
+            self._names(closed),
+            joined([written.bound() for written in gone.values()]),
+            joined([written.needed() for written in gone.values()]),
+        )
 
     def footprints(
         self, windows: np.ndarray, former: int, generation: int, most: int
     ) -> WindowsOfPass:
         """As `Footprinted`. Cost: O(groups of the segments that are written)."""
         self._generation = generation
-        said: list[_Said] = []
-        numbers: list[np.ndarray] = []
-        done: list[tuple[int, int]] = []
+        found = SegmentsFound()
         left, at = most, 0
-        for start, first, end in _runs(windows):
+        for start, first, end in runs_of(windows):
             written, window = self._written.get(start), self._directory.get(start)
             if written is not None and window is not None and left > 0:
                 wanted = self._wanted(written, window, first, end, former)
                 some = wanted[:left]
                 left -= len(some)
-                for begin, stop in _ranges(some):
-                    said.append(_Said(start, window, begin, stop))
-                    numbers.append(self._note(written, window, begin, stop))
-                if written.tail != _NONE and len(window.groups) == written.held:
-                    numbers.append(np.array([written.tail], dtype=np.int64))
-                    done.append((start, TAIL))
-                    written.tail = _NONE
+                for begin, stop in ranges_of(some):
+                    self._write(start, written, window, (begin, stop), found)
+                if written.tail != NONE and len(window.groups) == written.held:
+                    tail = np.array([written.tail], dtype=np.int64)
+                    found.former.append(tail)
+                    found.let_go.append(tail)
+                    found.done.append(SegmentName(start, TAIL, WHOLE))
+                    written.tail = NONE
                 if len(some) < len(wanted):
                     break
             elif left <= 0:
                 break
             at += end - first
-        gone = _joined(numbers)
-        pairs = [(each.start, number) for each in said for number in range(each.first, each.end)]
-        bodies = self._bodies(said, pairs)
-        unfinished = len(windows) - at
-        return WindowsOfPass(_pairs(pairs), bodies, self._names(done), gone, gone, unfinished)
+        bodies = self._bodies(found.said)
+        if found.rest:
+            bodies = pa.concat_batches([bodies, self._empty(found.rest)])
+        pairs = [(each.start, n) for each in found.said for n in each.numbers.tolist()]
+        pairs += [(name.start, name.segment) for name in found.rest]
+        return WindowsOfPass(
+            pairs_of(sorted(pairs)),
+            bodies,
+            self._names(found.done),
+            joined(found.former),
+            joined(found.let_go),
+            len(windows) - at,
+        )
 
     def _wanted(
-        self, written: _Written, window: AggregatedWindow, first: int, end: int, former: int
+        self, written: WrittenSegments, window: AggregatedWindow, first: int, end: int, former: int
     ) -> np.ndarray:
         """Which of the segments [first, end) to write, or of the tail; they are of a generation."""
         if first == TAIL:
@@ -235,59 +223,86 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
                 return np.zeros(0, dtype=np.int64)
             behind = -(-len(window.groups) // SEGMENT)
             return np.arange(written.held // SEGMENT, behind, dtype=np.int64)
-        mine = np.flatnonzero(written.generations[first:end] == former)
+        mine = np.flatnonzero(written.binding[first:end] == former)
         return mine + first
 
-    def _note(
-        self, written: _Written, window: AggregatedWindow, first: int, end: int
-    ) -> np.ndarray:
-        """These segments are written as they are; the generations of their former footprints."""
-        before = written.generations[first:end].copy()
+    def _write(
+        self,
+        start: int,
+        written: WrittenSegments,
+        window: AggregatedWindow,
+        between: tuple[int, int],
+        found: SegmentsFound,
+    ) -> None:
+        """The segments [first, end) as they are, or that they are as they were."""
+        first, end = between
+        count = min(end * SEGMENT, len(window.groups)) - first * SEGMENT
+        entries = window.groups.entries(first * SEGMENT, count)
+        prints, known = _prints(entries), len(written.generations[first:end])
+        rests = np.zeros(end - first, dtype=np.bool_)
+        before, bound = written.generations[first:end], written.binding[first:end]
+        rests[:known] = (written.prints[first:end] == prints[:known]) & (before >= self.rest_from)
+        is_whole, had_rested = ~rests, bound != before
+        found.former.append(bound.copy())
+        found.let_go += [before[is_whole[:known]], bound[had_rested]]
+        numbers = np.arange(first, end, dtype=np.int64)
+        no_more = numbers[:known][had_rested & is_whole[:known]].tolist()
+        found.done += [SegmentName(start, number, RESTS) for number in no_more]
+        found.rest += [SegmentName(start, number, RESTS) for number in numbers[rests].tolist()]
+        if bool(is_whole.any()):
+            lengths = np.full(end - first, SEGMENT, dtype=np.int64)
+            lengths[-1] = count - (end - first - 1) * SEGMENT
+            if bool(rests.any()):
+                entries = np.asfortranarray(entries[np.repeat(is_whole, lengths)])
+            some = numbers[is_whole], lengths[is_whole], entries
+            found.said.append(SegmentsSaid(start, window, *some))
+        written.generations = overlaid(
+            written.generations, first, np.where(is_whole, self._generation, 0), is_whole
+        )
+        every = np.ones(end - first, dtype=np.bool_)
         new = np.full(end - first, self._generation, dtype=np.int64)
-        if end <= len(written.generations):
-            written.generations[first:end] = new
-        else:
-            written.generations = np.concatenate([written.generations[:first], new])
+        written.binding = overlaid(written.binding, first, new, every)
+        written.prints = overlaid(written.prints, first, prints, every)
+        written.rests = len(written.resting)
         written.held = max(written.held, min(end * SEGMENT, len(window.groups)))
-        return before
 
     def whole(self) -> WindowsOfPass:
         """As `Footprinted`."""
         states = dict(self._directory.states())
-        self._written = {start: _Written(tail=0) for start, w in states.items() if len(w.groups)}
-        tails = _pairs([(start, TAIL) for start in self._written])
+        self._written = {
+            start: WrittenSegments(tail=0) for start, w in states.items() if len(w.groups)
+        }
+        tails = pairs_of([(start, TAIL) for start in self._written])
         segments = sum(-(-len(window.groups) // SEGMENT) for window in states.values())
         return self.footprints(tails, 0, 1, segments)
 
     # -- footprints ---------------------------------------------------------------------------
 
-    def _named(self, pairs: list[tuple[int, int]], groups: pa.Array) -> pa.RecordBatch:
-        named = _pairs(pairs)
-        columns = [pa.array(np.ascontiguousarray(named[:, at])) for at in (0, 1)]
+    def _named(self, names: Sequence[SegmentName], groups: pa.Array) -> pa.RecordBatch:
+        named = np.array(names, dtype=np.int64).reshape(-1, len(SegmentName._fields))
+        columns = [pa.array(np.ascontiguousarray(named[:, at])) for at in range(named.shape[1])]
         return pa.RecordBatch.from_arrays([*columns, groups], schema=self.body_schema)
 
-    def _names(self, pairs: list[tuple[int, int]]) -> pa.RecordBatch:
-        """Segments and tails that are needed no more."""
-        return self._named(pairs, pa.nulls(len(pairs), self.body_schema.types[2]))
+    def _names(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
+        """Footprints that are needed no more."""
+        return self._named(names, pa.nulls(len(names), self._groups_type))
 
-    def _bodies(self, said: Sequence[_Said], pairs: list[tuple[int, int]]) -> pa.RecordBatch:
-        lengths, structs = [], [pa.array([], type=self._group_type)]
-        for _, window, first, end in said:
-            count = min(end * SEGMENT, len(window.groups)) - first * SEGMENT
-            structs.append(self._structs(window, first * SEGMENT, count))
-            mine = np.full(end - first, SEGMENT, dtype=np.int64)
-            mine[-1] = count - (end - first - 1) * SEGMENT
-            lengths.append(mine)
-        ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(_joined(lengths))])
-        values = pa.concat_arrays(structs)
-        offsets = pa.array(ends, pa.int64())
-        groups = pa.LargeListArray.from_arrays(offsets, values, type=self.body_schema.types[2])
-        return self._named(pairs, groups)
+    def _empty(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
+        """Footprints without groups."""
+        return self._named(names, pa.array([[]] * len(names), type=self._groups_type))
 
-    def _structs(self, window: AggregatedWindow, first: int, count: int) -> pa.StructArray:
-        """Groups of a window from one on, as footprints have them."""
+    def _bodies(self, said: Sequence[SegmentsSaid]) -> pa.RecordBatch:
+        structs = [pa.array([], type=self._group_type)]
+        structs += [self._structs(each.window, each.entries) for each in said]
+        ends = np.cumsum(joined([np.zeros(1, dtype=np.int64), *(s.lengths for s in said)]))
+        offsets, values = pa.array(ends, pa.int64()), pa.concat_arrays(structs)
+        groups = pa.LargeListArray.from_arrays(offsets, values, type=self._groups_type)
+        names = [SegmentName(each.start, n, WHOLE) for each in said for n in each.numbers.tolist()]
+        return self._named(names, groups)
+
+    def _structs(self, window: AggregatedWindow, entries: np.ndarray) -> pa.StructArray:
+        """Groups of a window as footprints have them."""
         groups = self._groups
-        entries = window.groups.entries(first, count)
         keys = np.ascontiguousarray(entries[:, : groups.key_words])
         values = entries[:, groups.key_words :]
         columns = groups.key_columns(keys, window.strings)
@@ -305,31 +320,51 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     ) -> np.ndarray:
         """As `Footprinted`."""
         low = np.full(streams, NO_ID, dtype=np.int64)  # No tuple is needed for what they hold.
-        starts, segments = (bodies.column(at).to_numpy() for at in (0, 1))
-        order = np.lexsort((segments, starts))
-        groups = bodies.column(2).take(pa.array(order))
+        starts, segments, parts = (bodies.column(at).to_numpy() for at in range(3))
+        order = np.lexsort((parts, segments, starts))
+        groups = bodies.column(3).take(pa.array(order))
         counts = np.diff(groups.offsets.to_numpy())
         structs, ends = groups.flatten(), np.cumsum(counts)
-        self._floors = {}
+        aside: dict[int, tuple[AggregatedWindow, np.ndarray, np.ndarray]] = {}
         _, edges = np.unique(starts[order], return_index=True)
         firsts = edges.tolist()
         for first, end in zip(firsts, [*firsts, len(order)][1:], strict=True):
             mine = order[first:end]
             start = int(starts[mine[0]])
             window, _ = self._directory.enter(start, low, 0)
-            tail = np.flatnonzero(segments[mine] == TAIL)
+            is_tail, rests = segments[mine] == TAIL, parts[mine] == RESTS
+            is_whole = ~is_tail & ~rests
             begin = int(ends[first] - counts[first])
             held = int(ends[end - 1]) - begin
-            written = _Written(generations[mine[len(tail) :]].copy(), held)
-            floors = _Floors(cuts[written.generations], held)
-            if len(tail):
-                written.tail = int(generations[mine[0]])
-                floors.tail = int(cuts[written.tail])
-            self._require_whole(start, segments[mine[len(tail) :]], counts[first + len(tail) : end])
-            self._append(window, structs.slice(begin, held))
-            self._written[start], self._floors[start] = written, floors
+            self._require_whole(start, segments[mine[is_whole]], counts[first:end][is_whole])
+            aside[start] = window, *self._append(window, structs.slice(begin, held))
+            wholes = generations[mine[is_whole]].copy()
+            prints = _prints(window.groups.entries(0, held))
+            written = WrittenSegments(wholes, wholes.copy(), prints, held)
+            written.binding[segments[mine[rests]]] = generations[mine[rests]]
+            written.rests = len(written.resting)
+            if bool(is_tail.any()):
+                written.tail = int(generations[mine[is_tail][0]])
+            self._written[start] = written
+        self._set_aside(aside, cuts)
         self._generation = len(cuts)
         return np.stack([starts, segments], axis=1)
+
+    def _set_aside(
+        self, held: dict[int, tuple[AggregatedWindow, np.ndarray, np.ndarray]], cuts: np.ndarray
+    ) -> None:
+        """By window where the groups that it holds are, and what; those of the oldest cut stay."""
+        bound = joined([written.bound() for written in self._written.values()])
+        oldest = int(cuts[bound].min()) if len(bound) else 0
+        self._aside = {}
+        for start, (window, slots, values) in held.items():
+            written = self._written[start]
+            cut_of = np.repeat(cuts[written.binding], SEGMENT)[: written.held]
+            self._aside[start] = deque(
+                SetAside(cut, slots[cut_of == cut], values[cut_of == cut])
+                for cut in np.unique(cut_of[cut_of > oldest]).tolist()
+            )
+            self._set_to_nothing(start, window)
 
     def _require_whole(self, start: int, segments: np.ndarray, counts: np.ndarray) -> None:
         """Raise `InvariantViolation` unless segments hold the first groups of a window."""
@@ -337,8 +372,10 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if not every or bool((counts[:-1] != SEGMENT).any()) or bool((counts[-1:] > SEGMENT).any()):
             raise InvariantViolation(f"{self.name}: segments of {start} leave groups out")
 
-    def _append(self, window: AggregatedWindow, structs: pa.StructArray) -> None:
-        """These groups, in this order, are the first of a window."""
+    def _append(
+        self, window: AggregatedWindow, structs: pa.StructArray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """These groups, in this order, are the first of a window; where they are, and what."""
         groups, columns = self._groups, structs.flatten()
         at = len(groups.key_fields)
         keys = groups.pack_keys(columns[:at], len(structs), window.strings)
@@ -351,14 +388,31 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             assert window.strings is not None
             values[:, word] = window.strings.intern(column)
         window.groups.reserve(len(keys))
-        window.groups.write_values(window.groups.upsert_slots(keys), values)
+        slots = window.groups.upsert_slots(keys)
+        window.groups.write_values(slots, values)
         if len(window.groups) != len(keys):
             raise InvariantViolation(f"{self.name}: two segments hold one group")
+        return slots, values
+
+    def _set_to_nothing(self, start: int, window: AggregatedWindow) -> None:
+        """What the groups of a window have that are set aside."""
+        assert self._aside is not None
+        self._summed[start] = 0
+        for some in self._aside[start]:
+            window.groups.write_values(some.slots, np.zeros_like(some.values))
+
+    def _put_back(self, window: AggregatedWindow, some: SetAside) -> None:
+        """The replay has come to the cut of these groups."""
+        window.groups.write_values(some.slots, some.values)
 
     def end_replay(self, boundary_us: int) -> None:
         """As `Footprinted`."""
         del boundary_us  # What it closes had been put out.
-        self._floors = None
+        for start, aside in (self._aside or {}).items():
+            window = self._directory.get(start) if aside else None
+            while aside and window is not None:
+                self._put_back(window, aside.popleft())
+        self._aside, self._summed = None, {}
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """As `WindowAggregate`; while it replays, it puts nothing out.
@@ -372,100 +426,102 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._low = low
         self._closed_us = max(self._closed_us, boundary_us)
         output = super().process(inputs, low, boundary_us)
-        if self._floors is not None and self._directory.count != len(self._floors):
+        if self._aside is not None and self._directory.count != len(self._aside):
             raise InvariantViolation(f"{self.name}: replaying has opened or closed a window")
         return output
 
     def _update(self, rows: Rows, low: np.ndarray) -> Output:
-        """While it replays, only groups of windows that were open, behind their own cuts."""
-        if self._floors is None:
+        """While it replays, only windows that were open."""
+        if self._aside is None:
             return super()._update(rows, low)
         places = places_of(self._low, rows.time_us, rows.order)
         none = np.full(len(low), NO_ID, dtype=np.int64)
-        found = [self._floors.get(start) for start, _ in self._spec.assign(rows.time_us)]
-        if all(floors is not None and floors.newest <= places[0] for floors in found):
-            return super()._update(rows, none)  # No group has to be looked at.
+        if all(self._aside.get(start) == deque() for start, _ in self._spec.assign(rows.time_us)):
+            return super()._update(rows, none)
         columns = self._groups.evaluate(rows.batch)
         shared = self._shared_words(rows.batch, columns)
         for start, numbers in self._spec.assign(rows.time_us):
-            floors = self._floors.get(start)
-            if floors is None:
+            if start not in self._aside:
                 continue
             window, _ = self._directory.enter(start, none, rows.created_us)
-            if numbers is None:
-                numbers = np.arange(len(places), dtype=np.int64)
-            if shared is None:
-                keys = self._groups.keys_of(rows.batch.take(pa.array(numbers)), window.strings)
+            if shared is not None:
+                words = some_of(shared, numbers)
+            elif numbers is None:
+                words = self._words(rows.batch, columns, window.strings)
             else:
-                keys = shared[0] if len(numbers) == len(places) else shared[0][numbers]
-            counts = places[numbers] >= self._floors_of(floors, window, keys)
-            some = numbers[counts]
-            if shared is not None and len(some):
-                self._run(start, window, *some_of(shared, some))
-            elif len(some):
-                mine = [c if c is None else c.take(pa.array(some)) for c in columns]
-                arguments, mask = self._groups.arguments_of(mine, len(some), window.strings)
-                self._run(start, window, np.ascontiguousarray(keys[counts]), arguments, mask)
+                taken = pa.array(numbers)
+                some = [c if c is None else c.take(taken) for c in columns]
+                words = self._words(rows.batch.take(taken), some, window.strings)
+            self._replay(start, window, words, places if numbers is None else places[numbers])
         return NOTHING
 
-    def _floors_of(self, floors: _Floors, window: AggregatedWindow, keys: np.ndarray) -> np.ndarray:
-        """From where on the groups of these keys take rows. int64 (n,)."""
-        slots = window.groups.lookup_slots(keys)
-        found = np.full(len(slots), floors.tail, dtype=np.int64)
-        known = np.flatnonzero(slots >= 0)
-        numbers = window.groups.numbers_of(slots[known])
-        is_held = numbers < floors.held
-        found[known[is_held]] = floors.cuts[numbers[is_held] // SEGMENT]
-        return found
+    def _replay(
+        self, start: int, window: AggregatedWindow, words: Words, places: np.ndarray
+    ) -> None:
+        """Take rows with these places, int64 (n,) that never fall, into a window."""
+        assert self._aside is not None
+        aside, at = self._aside[start], 0
+        while aside and at < len(places) and aside[0].cut <= places[-1]:
+            until = int(np.searchsorted(places, aside[0].cut))
+            self._take_part(start, window, words, at, until)
+            self._put_back(window, aside.popleft())
+            at = until
+        self._take_part(start, window, words, at, len(places))
+
+    def _take_part(
+        self, start: int, window: AggregatedWindow, words: Words, first: int, end: int
+    ) -> None:
+        """Take the rows [first, end); sums of groups that are set aside must not be refused."""
+        assert self._aside is not None
+        if first == end:
+            return
+        keys, arguments, mask = words
+        if self._aside[start] and not self._fits(start, arguments[self._sum_rows, first:end]):
+            self._set_to_nothing(start, window)
+            if not self._fits(start, arguments[self._sum_rows, first:end]):
+                if end - first > 1:
+                    middle = (first + end) // 2
+                    self._take_part(start, window, words, first, middle)
+                    self._take_part(start, window, words, middle, end)
+                    return
+                self._summed[start] = _FITS  # One summand fits; nothing is added to it.
+        some = slice(first, end)
+        mask = np.ascontiguousarray(mask[:, some]) if mask.shape[1] else mask
+        self._run(start, window, keys[some], np.ascontiguousarray(arguments[:, some]), mask)
+
+    def _fits(self, start: int, summands: np.ndarray) -> bool:
+        """Whether any sums of these, (m, n), and of those before fit; if so, they count now."""
+        if not summands.size:
+            return True
+        largest = max(int(summands.max()), -int(summands.min())) + 1
+        summed = self._summed[start] + largest * summands.shape[1]
+        if summed > _FITS:
+            return False
+        self._summed[start] = summed
+        return True
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if windows and their segments disagree."""
         super().check_invariants()
         for start, window in self._directory.states():
             written, count = self._written.get(start, _NOTHING_WRITTEN), len(window.groups)
-            if self._floors is not None and written.held <= count:
+            if self._aside is not None and written.held <= count:
                 continue
-            if len(written.generations) != -(-written.held // SEGMENT) or written.held > count:
+            segments = -(-written.held // SEGMENT)
+            lengths = {len(written.generations), len(written.binding), len(written.prints)}
+            if lengths != {segments} or written.held > count:
                 raise InvariantViolation(f"{self.name}: segments of {start} hold more than it does")
-            has_tail = written.tail != _NONE
+            has_tail = written.tail != NONE
             is_said = has_tail or start in self._touched  # or will be
             if has_tail > (count > written.held) or is_said < (count > written.held):
                 raise InvariantViolation(f"{self.name}: {start} has a tail without need, or none")
 
 
-_NOTHING_WRITTEN: Final = _Written()
+_NOTHING_WRITTEN: Final = WrittenSegments()
 
 
-def _pairs(rows: list[tuple[int, int]]) -> np.ndarray:
-    """int64 (n, 2)."""
-    return np.array(rows, dtype=np.int64).reshape(-1, 2)
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """int64, one after the other."""
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
-
-
-def _runs(windows: np.ndarray) -> list[tuple[int, int, int]]:
-    """Windows with numbers that follow each other: (start, first number, the one behind the last).
-
-    A tail is by itself.
-    """
-    if not len(windows):
-        return []
-    steps = np.diff(windows, axis=0)
-    breaks = (steps[:, 0] != 0) | (steps[:, 1] != 1) | (windows[:-1, 1] == TAIL)
-    firsts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
-    ends = [*firsts[1:], len(windows)]
-    return [
-        (int(windows[first, 0]), int(windows[first, 1]), int(windows[end - 1, 1]) + 1)
-        for first, end in zip(firsts, ends, strict=True)
-    ]
-
-
-def _ranges(numbers: np.ndarray) -> list[tuple[int, int]]:
-    """Ascending numbers as half-open ranges."""
-    if not len(numbers):
-        return []
-    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, breaks)]
+def _prints(entries: np.ndarray) -> np.ndarray:
+    """A fingerprint of each segment of groups that follow each other, int64."""
+    found = np.empty(-(-len(entries) // SEGMENT), dtype=np.int64)
+    take_fingerprints(entries.T, SEGMENT, found)
+    return found

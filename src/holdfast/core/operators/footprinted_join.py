@@ -1,19 +1,29 @@
 """A windowed join that leaves footprints: each window is written in parts. [CEC §II.B, §III]
 
 Theory of operation. A window of a join only ever gains rows until it closes. So its footprints are
-parts (footprinted.py): the one that it opens with, and later ones with the rows that have come
-since. Together they are the window, and each row is written once. A last part that is small is
-written anew with what follows it, so that a slow window is not a chain of thousands.
+parts (footprinted.py). The first one has no row, and the cut before the window opened
+(`opens_before`): a window that closes soon costs two short records, however many rows it has. Later
+parts have the rows that have come since the part before, each `_PART` of them at most. Together
+they are the window, and each row is written once. A last part that is small is written anew with
+what follows it, so that a slow window is not a chain of thousands.
 
-A replacement has all parts of a window in their order. It takes the rows behind the cut of the
-newest one; none for windows that were not open at the cut of the node, as these had closed.
+Where more rows have come than one piece of background work takes, several pieces write them:
+
+1. Parts that leave rows for later are *unfinished*, and have negative numbers. They bind nothing:
+   T stays where the newest finished part has it.
+2. The part that has the last of the rows that have come is finished. Its cut is the window's, now.
+
+A replacement has all parts of a window in their order. It replays the rows behind the cut of the
+newest finished part. The first of these are in the unfinished parts behind it, so it leaves out as
+many of each side: rows come in the same order again. Windows that were not open at the cut of the
+node take none, as these had closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +37,41 @@ from holdfast.core.operators.join import JoinLayout, JoinRows
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.state.page_manager import PageManager
 
+_PART: Final = 128
+"""Rows of a part, at most."""
 _SMALL: Final = 64
-"""A last part of fewer rows is written anew."""
+"""A last part of fewer rows is written anew, if what follows fits in."""
 _TIME: Final = "time"
 _SIDES: Final = ("left", "right")
+
+
+class _Part(NamedTuple):
+    """A footprint of a window.
+
+    Attributes:
+        number: Of the part in its window; negative, and one less, if it is unfinished.
+        generation: Of its record.
+        first: Per side its first row.
+        end: Per side the row behind its last.
+    """
+
+    number: int
+    generation: int
+    first: tuple[int, int]
+    end: tuple[int, int]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it had all rows that had come."""
+        return self.number >= 0
+
+
+class _Said(NamedTuple):
+    """A part of a window as it is written."""
+
+    start: int
+    part: _Part
+    rows: JoinRows
 
 
 @dataclass(slots=True)
@@ -38,14 +79,32 @@ class _Written:
     """What the footprints of a window hold.
 
     Attributes:
-        generations: Of its parts.
-        last_from: Per side the first row of the last part.
-        before: Per side the row before which all are in parts.
+        parts: In their order.
+        finished: How many parts there are up to the newest finished one.
     """
 
-    generations: list[int] = field(default_factory=list)
-    last_from: tuple[int, int] = (0, 0)
-    before: tuple[int, int] = (0, 0)
+    parts: list[_Part] = field(default_factory=list)
+    finished: int = 0
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """Per side the row before which all are in parts."""
+        return self.parts[-1].end if self.parts else (0, 0)
+
+    @property
+    def binding(self) -> _Part:
+        """The newest finished part."""
+        return self.parts[self.finished - 1]
+
+    def add(self, part: _Part) -> None:
+        """It has the rows behind those of the others."""
+        self.parts.append(part)
+        if part.is_finished:
+            self.finished = len(self.parts)
+
+    def beyond(self) -> list[int]:
+        """Per side how many rows unfinished parts have behind the newest finished one."""
+        return [end - first for first, end in zip(self.binding.end, self.before, strict=True)]
 
 
 class FootprintedJoin(WindowedJoin, Footprinted):
@@ -54,6 +113,8 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     Volatile beside the pages, all of it: what of the windows is written, what the present pass has
     not said yet, and, while it replays, from where on windows take rows.
     """
+
+    opens_before = True
 
     def __init__(
         self,
@@ -74,12 +135,13 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         self._written: dict[int, _Written] = {}
         self._generation = 0
         self._floors: dict[int, int] | None = None  # while it replays, by window
+        self._beyond: dict[int, list[int]] = {}  # and how many rows it has from there on, by side
         self._low = np.zeros(1, dtype=np.int64)
 
     @property
     def open_windows(self) -> int:
         """How many parts there are of windows that are open."""
-        return sum(len(written.generations) for written in self._written.values())
+        return sum(len(written.parts) for written in self._written.values())
 
     # -- while the node works -----------------------------------------------------------------
 
@@ -88,55 +150,93 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         self._generation = generation
 
     def end_pass(self) -> WindowsOfPass:
-        """As `Footprinted`."""
+        """As `Footprinted`: windows open with a part without rows."""
         states = self._directory.states()
-        opened = [(start, rows) for start, rows in states if start not in self._written]
+        said = []
+        for start, rows in states:
+            if start not in self._written:
+                part = _Part(0, self._generation, (0, 0), (0, 0))
+                self._written[start] = _Written([part], 1)
+                said.append(_Said(start, part, rows))
         is_open = dict(states)
-        closed = [start for start in self._written if start not in is_open]
-        gone = {start: self._written.pop(start) for start in closed}
-        said = [self._part_of(start, rows) for start, rows in opened]
-        names = [(start, part) for start in closed for part in range(len(gone[start].generations))]
+        gone = [start for start in self._written if start not in is_open]
+        closed = [(start, self._written.pop(start)) for start in gone]
         return WindowsOfPass(
-            _pairs([(start, part) for start, part, *_ in said]),
+            _names_of(said),
             self._bodies(said),
-            self._names(names),
-            _numbers([written.generations[-1] for written in gone.values()]),
-            _numbers([each for written in gone.values() for each in written.generations]),
+            self._names([(start, part.number) for start, w in closed for part in w.parts]),
+            _numbers([written.binding.generation for _, written in closed]),
+            _numbers([part.generation for _, written in closed for part in written.parts]),
         )
 
     def footprints(
         self, windows: np.ndarray, former: int, generation: int, most: int
     ) -> WindowsOfPass:
-        """As `Footprinted`."""
-        del most  # Each window has one.
+        """As `Footprinted`. Cost: O(rows of the parts that are written)."""
         self._generation = generation
         states = dict(self._directory.states())
-        said, numbers, let_go = [], [], []
-        for start in windows[:, 0].tolist():
+        said: list[_Said] = []
+        numbers: list[int] = []
+        let_go: list[int] = []
+        starts = windows[:, 0].tolist()
+        for at, start in enumerate(starts):
             written = self._written.get(start)
-            if written is None or written.generations[-1] != former:
+            if written is None or written.binding.generation != former:
                 continue
+            if len(said) < most:
+                rows = states[start]
+                let_go += self._join_small(written, rows)
+                for part in self._parts_of(written, rows, most - len(said)):
+                    written.add(part)
+                    said.append(_Said(start, part, rows))
+            if written.binding.generation == former:  # There are rows left.
+                return self._checked(said, numbers, let_go, len(starts) - at)
             numbers.append(former)
-            if _rows_between(written.last_from, written.before) < _SMALL:
-                let_go.append(written.generations.pop())
-                written.before = written.last_from
-            said.append(self._part_of(start, states[start]))
-        windows = _pairs([(start, part) for start, part, *_ in said])
+        return self._checked(said, numbers, let_go, 0)
+
+    def _checked(
+        self, said: list[_Said], numbers: list[int], let_go: list[int], unfinished: int
+    ) -> WindowsOfPass:
         return WindowsOfPass(
-            windows, self._bodies(said), self._names([]), _numbers(numbers), _numbers(let_go)
+            _names_of(said),
+            self._bodies(said),
+            self._names([]),
+            _numbers(numbers),
+            _numbers(let_go),
+            unfinished,
+            np.array([each.part.is_finished for each in said], dtype=np.bool_),
         )
 
-    def whole(self) -> WindowsOfPass:
-        """As `Footprinted`."""
-        return self.end_pass()
+    @staticmethod
+    def _join_small(written: _Written, rows: JoinRows) -> list[int]:
+        """Give up a small last part if its rows fit in one with those that have come since."""
+        last = written.parts[-1]
+        is_small = _rows_between(last.first, last.end) < _SMALL
+        if not is_small or not last.is_finished or _rows_between(last.first, _ends(rows)) > _PART:
+            return []
+        written.parts.pop()
+        written.finished -= 1
+        return [last.generation]
 
-    def _part_of(self, start: int, rows: JoinRows) -> tuple[int, int, JoinRows, tuple[int, int]]:
-        """All rows that no part has, as a new part: its window, number, and first rows."""
-        written = self._written.setdefault(start, _Written())
-        written.last_from = written.before
-        written.before = len(rows.sides[0]), len(rows.sides[1])
-        written.generations.append(self._generation)
-        return start, len(written.generations) - 1, rows, written.last_from
+    def _parts_of(self, written: _Written, rows: JoinRows, most: int) -> Iterator[_Part]:
+        """The rows that no part has, as up to so many new ones; the last of all is finished."""
+        ends, first = _ends(rows), written.before
+        for number in range(len(written.parts), len(written.parts) + most):
+            left = min(ends[0], first[0] + _PART)
+            end = left, min(ends[1], first[1] + _PART - (left - first[0]))
+            yield _Part(number if end == ends else -1 - number, self._generation, first, end)
+            if end == ends:
+                return
+            first = end
+
+    def whole(self) -> WindowsOfPass:
+        """As `Footprinted`: each window is one part."""
+        said = [
+            _Said(start, _Part(0, self._generation, (0, 0), _ends(rows)), rows)
+            for start, rows in self._directory.states()
+        ]
+        self._written = {each.start: _Written([each.part], 1) for each in said}
+        return self._checked(said, [], [], 0)
 
     # -- footprints ---------------------------------------------------------------------------
 
@@ -147,23 +247,24 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         columns += [pa.nulls(len(parts), f.type) for f in list(self.body_schema)[2:]]
         return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
 
-    def _bodies(
-        self, parts: Sequence[tuple[int, int, JoinRows, tuple[int, int]]]
-    ) -> pa.RecordBatch:
-        pairs = _pairs([(start, part) for start, part, *_ in parts])
+    def _bodies(self, said: Sequence[_Said]) -> pa.RecordBatch:
+        pairs = _names_of(said)
         columns = [pa.array(np.ascontiguousarray(pairs[:, at])) for at in (0, 1)]
         for side, name in enumerate(_SIDES):
             kind = self.body_schema.field(name).type.value_type
-            lists = [self._rows_from(rows, side, first[side], kind) for _, _, rows, first in parts]
-            ends = np.cumsum([0, *map(len, lists)])
+            parts = [(each.rows, each.part.first[side], each.part.end[side]) for each in said]
+            lists = [self._rows_from(*part, side, kind) for part in parts if part[1] < part[2]]
+            ends = np.cumsum([0, *(end - first for _, first, end in parts)])
             values = pa.concat_arrays([pa.array([], type=kind), *lists])
             columns.append(pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), values))
         return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
 
-    def _rows_from(self, rows: JoinRows, side: int, first: int, kind: pa.StructType) -> pa.Array:
-        """The rows of a side from a number on, as structs."""
+    def _rows_from(
+        self, rows: JoinRows, first: int, end: int, side: int, kind: pa.StructType
+    ) -> pa.Array:
+        """The rows [first, end) of a side, as structs."""
         layout, stored = self._layout, rows.sides[side]
-        records = stored.gather(np.arange(first, len(stored), dtype=np.int64))
+        records = stored.gather(np.arange(first, end, dtype=np.int64))
         words = np.ascontiguousarray(records[:, layout.row_at :])
         columns = layout.row_packings[side].unpack(words, rows.strings)
         times = pa.array(np.ascontiguousarray(records[:, 1]))
@@ -177,19 +278,22 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         """As `Footprinted`."""
         low = np.full(streams, NO_ID, dtype=np.int64)  # No tuple is needed for what they hold.
         starts, parts = (bodies.column(at).to_pylist() for at in (0, 1))
-        self._floors = {}
-        for row in sorted(range(bodies.num_rows), key=lambda row: (starts[row], parts[row])):
+        self._floors, self._written = {}, {}
+        for row in sorted(range(bodies.num_rows), key=lambda r: (starts[r], _place(parts[r]))):
             start = starts[row]
             window, _ = self._directory.enter(start, low, 0)
             written = self._written.setdefault(start, _Written())
-            if parts[row] != len(written.generations):
+            if _place(parts[row]) != len(written.parts):
                 raise InvariantViolation(f"{self.name}: part {parts[row]} of {start} in its place")
+            first = written.before
             for side, name in enumerate(_SIDES):
                 self._append(window, side, bodies.column(name)[row].values)
-            written.last_from = written.before
-            written.before = len(window.sides[0]), len(window.sides[1])
-            written.generations.append(int(generations[row]))
-            self._floors[start] = int(cuts[generations[row]])
+            written.add(_Part(parts[row], int(generations[row]), first, _ends(window)))
+        for start, written in self._written.items():
+            if not written.finished:
+                raise InvariantViolation(f"{self.name}: {start} has no finished part")
+            self._floors[start] = int(cuts[written.binding.generation])
+        self._beyond = {start: written.beyond() for start, written in self._written.items()}
         self._generation = len(cuts)
         return _pairs(list(zip(starts, parts, strict=True)))
 
@@ -203,7 +307,7 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     def end_replay(self, boundary_us: int) -> None:
         """As `Footprinted`."""
         del boundary_us  # What it closes had been put out.
-        self._floors = None
+        self._floors, self._beyond = None, {}
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """As `WindowedJoin`; while it replays, it puts nothing out.
@@ -232,6 +336,9 @@ class FootprintedJoin(WindowedJoin, Footprinted):
                 continue
             counts = places >= floor
             mine = np.flatnonzero(counts) if numbers is None else numbers[counts[numbers]]
+            known = min(len(mine), self._beyond[start][side])
+            self._beyond[start][side] -= known
+            mine = mine[known:]
             if len(mine):
                 window, _ = self._directory.enter(start, none, rows.created_us)
                 some = chosen(rows, mine)
@@ -242,11 +349,28 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         super().check_invariants()
         for start, rows in self._directory.states():
             written = self._written.get(start)
-            sides = len(rows.sides[0]), len(rows.sides[1])
             if written is None:
                 continue  # It has opened, and nothing was said of it yet.
-            if any(a > b for a, b in zip(written.before, sides, strict=True)):
+            if any(a > b for a, b in zip(written.before, _ends(rows), strict=True)):
                 raise InvariantViolation(f"{self.name}: parts of {start} hold more than it does")
+            are_finished = [part.is_finished for part in written.parts]
+            if written.finished == 0 or any(are_finished[written.finished :]):
+                raise InvariantViolation(f"{self.name}: {start} is not bound by its newest part")
+
+
+def _place(number: int) -> int:
+    """Of the part with this number in its window."""
+    return number if number >= 0 else -1 - number
+
+
+def _ends(rows: JoinRows) -> tuple[int, int]:
+    """Per side the row behind the last."""
+    return len(rows.sides[0]), len(rows.sides[1])
+
+
+def _names_of(said: Sequence[_Said]) -> np.ndarray:
+    """Windows and numbers of parts, int64 (n, 2)."""
+    return _pairs([(each.start, each.part.number) for each in said])
 
 
 def _pairs(rows: list[tuple[int, int]]) -> np.ndarray:

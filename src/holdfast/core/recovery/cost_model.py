@@ -44,6 +44,7 @@ from holdfast.core.recovery.forced_checkpoints import forced_per_basic
 
 Guarantee = Literal["precise", "rollback", "gap"]
 
+_MARK_BYTES: Final = 384
 _ACK_LEVELS: Final = 2
 _ACTIVE_IDS: Final = 3
 _PASSIVE_IDS: Final = 2
@@ -167,13 +168,9 @@ class Surroundings:
         store_bytes_per_ms: Speed of the checkpoint store.
         indicator_cost_us: To keep or map the indicators of one operator, or one path, once.
         footprint_share: Of a node's time for writing windows.
-        footprint_marks: The part of it that goes to the records before restart points at most.
-        footprint_mark_ms: What such a record takes, which says what has opened and closed.
-        footprint_mark_bytes: Its size.
-        footprint_apart_ms: Most time between two restart points, whatever these records take.
+        footprint_mark_ms: Of it, for the record before a restart point.
         footprint_bytes_per_ms: How fast windows are written in that time, and read back.
-        footprint_replay: How many times as long a tuple takes in a replay as elsewhere, where each
-            window has a cut of its own.
+        footprint_replay: How many times as long a tuple takes in a replay as elsewhere.
         extent_ms: What reading and replaying an extent shall take at most; None: its size counts.
         extent_tuples: How many tuples it may have then.
         is_aligned: Whether a round waits until all inputs have come to it.
@@ -192,10 +189,7 @@ class Surroundings:
     store_bytes_per_ms: float = 500_000.0
     indicator_cost_us: float = 1.0
     footprint_share: float = 0.05
-    footprint_marks: float = 0.5
     footprint_mark_ms: float = 0.4
-    footprint_mark_bytes: float = 384.0
-    footprint_apart_ms: float = 2_000.0
     footprint_bytes_per_ms: float = 100_000.0
     footprint_replay: float = 1.5
     extent_ms: float | None = None
@@ -467,9 +461,7 @@ def eventual_checkpoints(
     """Windows go into a log one by one; a replacement reads them, and replays from T. [CEC §III]
 
     Windows are written from half of the bound on: so many tuples come until T moves, or more, if
-    writing all of the state once takes longer. Windows that close before are not written. The share
-    of the time pays for the records before restart points, too; so that these leave some of it,
-    points may be farther apart.
+    writing all of the state once takes longer. Windows that close before are not written.
     """
     del guarantee
     each_us = around.footprint_replay * (unit.replay_cost_us or unit.tuple_cost_us)
@@ -479,10 +471,9 @@ def eventual_checkpoints(
     allowed = around.extent_tuples / 2
     if around.extent_ms is not None:
         allowed = max(0.0, around.extent_ms / 2 - load_ms) * 1000 / each_us
-    mark_ms, for_marks = around.footprint_mark_ms, around.footprint_share * around.footprint_marks
-    apart_ms = min(max(around.interval_ms, mark_ms / for_marks), around.footprint_apart_ms)
-    for_windows = around.footprint_share - min(mark_ms / apart_ms, for_marks)
-    since = max(allowed, _arriving(unit, load_ms / for_windows))
+    mark_ms, half = around.footprint_mark_ms, around.footprint_share / 2
+    apart_ms = min(max(around.interval_ms, mark_ms / half), 2_000.0)  # Restart points.
+    since = max(allowed, _arriving(unit, load_ms / (2 * half - min(mark_ms / apart_ms, half))))
     is_written = since < unit.state_tuples
     lag_ms = apart_ms / 2 + around.sync_ms
     beyond = _arriving(unit, lag_ms) + unit.below_tuples
@@ -496,9 +487,8 @@ def eventual_checkpoints(
         replayed_tuples=replayed,
         redundant_tuples=max(0.0, _selectivity(unit) * beyond),
     )
-    written_per_s = 0.0
-    bytes_per_s = _ACK_LEVELS * unit.input_streams * around.id_bytes * 1000 / around.interval_ms
-    bytes_per_s += around.footprint_mark_bytes * 1000 / apart_ms
+    bytes_per_s, written_per_s = _ACK_LEVELS * unit.input_streams * around.id_bytes, 0.0
+    bytes_per_s = 1000 * (bytes_per_s / around.interval_ms + _MARK_BYTES / apart_ms)
     if is_written and unit.input_tuples_per_s:
         written_per_s = unit.input_tuples_per_s / max(since, 1.0)
     bytes_per_s += written_per_s * unit.state_bytes + _restart_points_bytes_per_s(unit, around)

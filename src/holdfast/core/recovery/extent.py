@@ -13,7 +13,8 @@ durable with it. From there the log is read backwards, newest record first:
   that has given a footprint: from there on the input is replayed, and each window takes what comes
   behind its own cut.
 
-Footprints of parts count like windows, one by one, but T is the cut of the oldest *newest* part.
+Footprints of parts count like windows, one by one, but T is the cut of the oldest *newest* part
+that is finished.
 
 A window is told by its number and its key. Keys are compared as operators compare them: nulls are a
 key, -0.0 = 0.0 and NaN = NaN.
@@ -60,7 +61,7 @@ class FoundFootprints:
         first_id: Of the record in the log.
         mark: What the record says of its pass.
         bodies: The windows whose newest footprint it holds; maybe none.
-        binding: bool (n,), which of them no newer part of the window follows.
+        binding: bool (n,), which of them are finished, and no newer one of the window follows.
         nbytes: Size of the whole record, approximately.
     """
 
@@ -166,14 +167,17 @@ class ExtentSearch:
         return is_new
 
     def _binding(self, bodies: pa.RecordBatch) -> np.ndarray:
-        """Which of the footprints are the newest parts of their windows. bool (n,)."""
+        """Which of the footprints are the newest finished parts of their windows. bool (n,)."""
         schema = bodies.schema
         if PART not in schema.names:
             return np.ones(bodies.num_rows, dtype=np.bool_)
         if self._wholes is None:
             keys = [n for n in schema.names if n.startswith(KEY) and n != PART]
             self._wholes = _Seen(schema, keys)
-        return self._wholes.are_new(bodies)
+        binding: np.ndarray = bodies.column(PART).to_numpy() >= 0
+        rows = np.flatnonzero(binding)
+        binding[rows] = self._wholes.are_new(bodies.take(pa.array(rows)))
+        return binding
 
 
 class _Seen:

@@ -124,14 +124,6 @@ class UnorderedMap:
         )
         return slots
 
-    def numbers_of(self, slots: np.ndarray) -> np.ndarray:
-        """The places of entries in the order of insertion, by their addresses. int64 (n,)."""
-        records = slots - 1 - self.key_words
-        page_words = self._manager.page_words
-        before = (records >> self._manager.shift) * (page_words // self.width)
-        numbers: np.ndarray = before + (records & (page_words - 1)) // self.width
-        return numbers
-
     def read_values(self, slots: np.ndarray) -> np.ndarray:
         """The value words at these addresses, int64 (n, v)."""
         values = np.empty((len(slots), self._value_words), dtype=np.int64)

@@ -158,10 +158,14 @@ class Footprints(Checker):
 
 
 def _binding(newest: dict[_Window, FootprintRecord]) -> list[FootprintRecord]:
-    """Of each window the record from whose cut on it has to be replayed: of its newest part."""
+    """Of each window the record from whose cut on it has to be replayed: of its newest part, those
+    that leave something for later left out.
+    """
     found: dict[_Window, FootprintRecord] = {}
     for window, record in newest.items():
         names = [n for n in record.bodies.schema.names if n == WINDOW or n.startswith(KEY)]
+        if any(n == PART and word < 0 for n, word in zip(names, window, strict=True)):
+            continue
         whole = tuple(word for name, word in zip(names, window, strict=True) if name != PART)
         if whole not in found or record.first_id > found[whole].first_id:
             found[whole] = record

@@ -40,6 +40,7 @@ from holdfast.core.model.footprints import (
     FootprintKind,
     FootprintRecord,
     PassMark,
+    footprint_schema,
     no_window,
 )
 from holdfast.core.model.ids import BEGINNING_US
@@ -89,6 +90,8 @@ class FootprintWriter:
             streams: How many input streams the node has.
         """
         self._operator = operator
+        self._schema = footprint_schema(operator.body_schema)
+        self._no_window = no_window(operator.body_schema)
         self._objective = objective
         self.next_id = next_id
         self._follows = 0 if extent is None else extent.next_id
@@ -191,7 +194,7 @@ class FootprintWriter:
         if self._last is None or not self._stands_at(place, self._last):
             self._stood_at = place
             kinds = np.array([FootprintKind.PASS], dtype=np.uint8)
-            records.append(self._write(kinds, no_window(self._operator.body_schema), place))
+            records.append(self._write(kinds, self._no_window, place))
         return records
 
     @staticmethod
@@ -237,6 +240,8 @@ class FootprintWriter:
             return None
         windows, former = some
         self._number += 1
+        rest_bytes = self._objective.rest_bytes
+        self._operator.rest_from = self._order.written_since(self._bytes - rest_bytes)
         said = self._operator.footprints(windows, former, self._number, windows_max)
         self._order.give_back(former, said.unfinished)
         if not len(said.windows) and not said.closed.num_rows:
@@ -254,8 +259,10 @@ class FootprintWriter:
         self._order.gone(said.former, said.let_go)
         starts, first_id, written = place.starts, self.next_id, self._bytes
         generation = Generation(self._number, place.cut, starts, first_id, written)
-        self._order.taken(generation, said.windows)
-        bodies = pa.concat_batches([said.bodies, said.closed])
+        self._order.taken(generation, said.windows, said.finished)
+        bodies = said.bodies
+        if said.closed.num_rows:
+            bodies = pa.concat_batches([bodies, said.closed])
         return self._write(kinds, bodies, place, closing=closing)
 
     def _write(
@@ -264,7 +271,7 @@ class FootprintWriter:
         """A record, behind which `closing` windows are still open that the pass has closed."""
         open_windows = self._operator.open_windows + closing
         mark = PassMark(open_windows, place.cut, place.boundary_us, place.starts, self._follows)
-        batch = FootprintRecord(self.next_id, mark, kinds, bodies).to_batch()
+        batch = FootprintRecord(self.next_id, mark, kinds, bodies).to_batch(self._schema)
         self._last, self._last_id = place, self.next_id
         self.next_id = self._follows = batch.next_id
         self._bytes += batch.nbytes

@@ -32,6 +32,13 @@ GIVEN: dict[str, Any] = {
     "wrong": F.udf(lambda n: n, T.DoubleType()),
     "short": F.arrow_udf(lambda n: n[:1], T.LongType()),
     "nothing": F.udf(lambda: 7, T.LongType()),
+    "counted": F.udf(
+        lambda words: None if words is None else {w: [len(w), None] for w in words},
+        T.MapType(T.StringType(), T.ArrayType(T.LongType())),
+    ),
+    "named": F.udf(lambda box: f"{box.n} {box['w']}", T.StringType()),
+    "boxed": F.udf(lambda n: (n, ["x"]), T.StructType.fromDDL("n BIGINT, w ARRAY<STRING>")),
+    "cut": F.udf(lambda n: [1.5], T.ArrayType(T.LongType())),
 }
 FUNCTIONS = {name: user_function(name, given) for name, given in GIVEN.items()}
 
@@ -52,6 +59,9 @@ def values(sql: str) -> list[Any]:
         ("doubled(n)", [2.0, None, 60.0]),
         ("next_one(next_one(n)) AS m", [3, None, 32]),
         ("nothing() + n", [8, None, 37]),
+        ("counted(words)", [[("a", [1, None])], [], None]),
+        ("named(struct(n, words AS w))", ["1 ['a']", "None []", "30 None"]),
+        ("boxed(n).w[0]", ["x", "x", "x"]),
         ("CASE WHEN n < 10 THEN next_one(n) ELSE 0 END", [2, 0, 0]),
         ("year(later(at))", [2023, 2023, None]),
     ],
@@ -67,6 +77,7 @@ def test_each_kind_gives_a_value_per_row(sql: str, wanted: list[Any]) -> None:
         ("short(n)", "not 3 values"),
         ("doubled(n / (n - 1))", "zero"),
         ("half(at)", "TypeError"),
+        ("cut(n)", r"cut gave \[1.5\], which is no ARRAY<BIGINT>"),
     ],
 )
 def test_a_row_without_a_value_is_an_error_that_names_the_function(sql: str, message: str) -> None:
@@ -78,7 +89,7 @@ def test_a_row_without_a_value_is_an_error_that_names_the_function(sql: str, mes
     ("sql", "error", "message"),
     [
         ("half(NULL)", DataflowError, "NULL has no type"),
-        ("half(words)", UnsupportedError, "words is .*functions of Python do not take"),
+        ("doubled(words)", UnsupportedError, "words is .*functions of pandas do not take"),
         ("doubled()", DataflowError, "at least one"),
         ("unknown(n)", UnsupportedError, "unknown is not supported"),
         ("transform(words, w -> shown(w, w))", UnsupportedError, "shown is not supported"),
@@ -98,8 +109,11 @@ def test_what_is_no_function_of_a_row_is_not_registered() -> None:
         flow.register_function("plain", lambda n: n)
     with pytest.raises(DataflowError, match="function of Spark's"):
         flow.register_function("upper", GIVEN["shown"])
-    nested = F.udf(lambda n: [n], T.ArrayType(T.LongType()))
-    with pytest.raises(UnsupportedError, match="carries"):
+    nested = F.pandas_udf(lambda n: n, T.ArrayType(T.LongType()))
+    with pytest.raises(UnsupportedError, match="functions of pandas do not give"):
         flow.register_function("nested", nested)
+    interval = F.udf(lambda n: n, T.DayTimeIntervalType())
+    with pytest.raises(UnsupportedError, match="carries"):
+        flow.register_function("interval", interval)
     flow.register_function("Shown", GIVEN["shown"])
     assert list(flow.functions) == ["shown"]

@@ -289,6 +289,40 @@ def test_whole_columns_are_written_as_their_values_would_be() -> None:
     assert math.copysign(1, found[1]["f"]) == -1
 
 
+def test_arrays_structs_and_maps_are_arrays_and_objects() -> None:
+    at = pa.timestamp("us", tz="UTC")
+    columns = {
+        "list": pa.array([[1, None], None], pa.list_(pa.int64())),
+        "box": pa.array([{"d": decimal.Decimal("1.50"), "at": 5}, None],
+                        pa.struct([("d", pa.decimal128(5, 2)), ("at", at)])),
+        "map": pa.array([[(1, b"\x00"), (2, None)], []], pa.map_(pa.int64(), pa.binary())),
+    }  # fmt: skip
+    batch = timed(columns)
+    found = [json.loads(value or b"") for _, value in Encoder("json").records(batch)]
+    assert found == [
+        {
+            "list": [1, None],
+            "box": {"d": "1.50", "at": "1970-01-01T00:00:00.000005Z"},
+            "map": {"1": "AA==", "2": None},
+        },
+        {"list": None, "box": None, "map": {}},
+    ]
+    with pytest.raises(KafkaError, match="key column 'box' is an array, a map or a struct"):
+        Encoder("json", ("box",)).check(batch.schema)
+
+
+def test_arrays_and_structs_are_read_from_json_and_maps_are_not() -> None:
+    schema = pa.schema([("a", pa.list_(pa.int64())), ("s", pa.struct([("x", pa.string())]))])
+    given = records(b'{"a": [1, null], "s": {"x": "y", "other": 1}}', b'{"a": null}')
+    decoder = Decoder("json", attributes_of("json", schema))
+    batch = decoder.decode(given, 0).batch
+    assert batch.column("a").to_pylist() == [[1, None], None]
+    assert batch.column("s").to_pylist() == [{"x": "y"}, None]
+    for kind in (pa.map_(pa.string(), pa.int64()), pa.list_(pa.binary())):
+        with pytest.raises(KafkaError, match="not read from JSON"):
+            attributes_of("json", pa.schema([("m", kind)]))
+
+
 def test_keys_are_text_or_a_list() -> None:
     batch = timed({"a": pa.array([7, None]), "b": pa.array(["x", "y"])})
     assert [k for k, _ in Encoder("json", ("a",)).records(batch)] == [b"7", None]

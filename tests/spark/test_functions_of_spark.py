@@ -47,7 +47,7 @@ def test_functions_of_each_kind_give_what_they_give_in_spark(
     assert query.to_dataframe("out").count() == 400 * 5
     for expression, error, message in (
         ("label(NULL, at)", DataflowError, "NULL has no type"),
-        ("label(array(n), at)", UnsupportedError, "functions of Python do not take"),
+        ("doubled(array(n))", UnsupportedError, "functions of pandas do not take"),
         ("unknown(n)", UnsupportedError, "unknown is not supported"),
     ):
         with pytest.raises(error, match=message):

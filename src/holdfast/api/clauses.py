@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.api.expressions import CompiledExpression, compile_expression
+from holdfast.api.expressions import parser as tree
+from holdfast.api.expressions.types import is_nested, name_of
 from holdfast.api.steps import Aggregate, JoinField
 from holdfast.core.model.column_names import unquoted
 from holdfast.errors import DataflowError, UnsupportedError
@@ -17,9 +21,14 @@ _FILTERED = re.compile(r"\)\s*filter\s*\(\s*where\s", re.IGNORECASE)
 _IGNORES_NULLS = re.compile(r",\s*true\s*$", re.IGNORECASE)
 _OF_NULLS = ("first", "last")
 _BY = ("min_by", "max_by")
+_LISTS = ("collect_list", "collect_set")
+_PERCENTILES = ("percentile", "approx_percentile")
+_ACCURACY_MAX = 2**31 - 1
 AGGREGATE_FUNCTIONS = (
     *("count", "sum", "min", "max", "avg", "bit_and", "bit_or", "bit_xor"),
     *("stddev_samp", "stddev_pop", "var_samp", "var_pop", *_BY, *_OF_NULLS),
+    *_LISTS,
+    *_PERCENTILES,
 )
 _OTHER_NAMES = {
     "stddev": "stddev_samp",
@@ -28,6 +37,9 @@ _OTHER_NAMES = {
     "first_value": "first",
     "last_value": "last",
     "any_value": "first",
+    "array_agg": "collect_list",
+    "median": "percentile",
+    "percentile_approx": "approx_percentile",
     "bool_and": "min",
     "every": "min",
     "bool_or": "max",
@@ -52,6 +64,16 @@ def known_column(column: str, schema: pa.Schema) -> pa.Field:
     if column not in schema.names:
         raise DataflowError(f"no column {column!r}; there are {', '.join(schema.names)}")
     return schema.field(column)
+
+
+def require_key(column: str, schema: pa.Schema, what: str) -> None:
+    """Raise `DataflowError` or `UnsupportedError` unless rows can be told apart by this column."""
+    kind = known_column(column, schema).type
+    if is_nested(kind):
+        raise UnsupportedError(
+            f"{what}({column!r}): it is {name_of(kind)}; keys are no arrays, maps and structs: "
+            "select a part of it, or to_json(...) of it"
+        )
 
 
 def require_timestamp(column: str, schema: pa.Schema) -> None:
@@ -108,10 +130,46 @@ def parse_aggregate(text: str, schema: pa.Schema) -> Aggregate:
         raise DataflowError(f"{text!r}: only count takes *")
     if function in _OF_NULLS and _IGNORES_NULLS.search(argument):
         function, argument = f"{function}_valid", _IGNORES_NULLS.sub("", argument)
+    percentages: tuple[float, ...] = ()
+    if function in _PERCENTILES:
+        if written == "median":
+            argument = f"{argument}, 0.5"
+        argument, percentages, is_plural = _percentages(text, function, argument)
+        function = f"{function}s" if is_plural else function
     expression = _argument(text, function, argument, condition, schema)
     if written in _OF_BOOLEANS and not (expression and pa.types.is_boolean(expression.type)):
         raise DataflowError(f"{text!r}: {written} takes a condition")
-    return Aggregate(function, expression, name or sql, sql)
+    return Aggregate(function, expression, name or sql, sql, percentages)
+
+
+def _percentages(text: str, function: str, arguments: str) -> tuple[str, tuple[float, ...], bool]:
+    """What a percentile is of, its percentages, and whether they are an array."""
+    call, _ = tree.parse(f"{function}({arguments})")
+    given = call.arguments if isinstance(call, tree.Call) else ()
+    most = 3 if function == "approx_percentile" else 2
+    if len(given) < 2:
+        raise DataflowError(f"{text!r}: {function} takes a value, and a percentage from 0 to 1")
+    if len(given) > most:
+        raise UnsupportedError(f"{text!r}: of {function} there is no frequency; repeat the rows")
+    if len(given) == 3:
+        accuracy = _constant(text, given[2])
+        if not isinstance(accuracy, int) or not 0 < accuracy <= _ACCURACY_MAX:
+            raise DataflowError(f"{text!r}: the accuracy {given[2].text} is no positive number")
+    found = _constant(text, given[1])
+    several = found if isinstance(found, list) else [found]
+    is_known = [isinstance(each, int | float | Decimal) for each in several]
+    if not several or not all(is_known) or not all(0 <= each <= 1 for each in several):
+        raise DataflowError(f"{text!r}: {given[1].text} is no percentage from 0.0 to 1.0")
+    return given[0].text, tuple(map(float, several)), isinstance(found, list)
+
+
+def _constant(text: str, part: tree.Tree) -> Any:
+    """The value of an expression that reads no column."""
+    if any(tree.columns_of(part)):
+        raise DataflowError(f"{text!r}: {part.text} must be known when the dataflow is built")
+    compiled = compile_expression(part.text, pa.schema([]))
+    one = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
+    return compiled.evaluate(one)[0].as_py()
 
 
 def _argument(

@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from holdfast.api.expressions.types import is_carried
+from holdfast.api.expressions.python_values import for_arrow, is_fitting, rows_of
+from holdfast.api.expressions.types import is_carried, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 Kind = Literal["map_batches", "map", "flat_map", "filter"]
@@ -83,14 +84,14 @@ class PythonFunction:
                 case "map_batches":
                     return self._whole(self.function(batch, *more), batch.num_rows), None
                 case "map":
-                    rows = [self.function(row, *more) for row in batch.to_pylist()]
+                    rows = [self.function(row, *more) for row in rows_of(batch)]
                     return self._batch(rows), None
                 case "flat_map":
-                    given = [list(self.function(row, *more)) for row in batch.to_pylist()]
+                    given = [list(self.function(row, *more)) for row in rows_of(batch)]
                     of = np.repeat(np.arange(len(given)), [len(each) for each in given])
                     return self._batch([row for each in given for row in each]), of
                 case "filter":
-                    kept = [self._flag(self.function(row, *more)) for row in batch.to_pylist()]
+                    kept = [self._flag(self.function(row, *more)) for row in rows_of(batch)]
                     keep = np.asarray(kept, dtype=np.bool_)
                     return batch.filter(pa.array(keep)), np.flatnonzero(keep)
         except FunctionError:
@@ -171,12 +172,15 @@ def batch_of(name: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> pa.Rec
     Raises:
         FunctionError: A value would be another one.
     """
+    columns: list[list[Any]] = []
     for field in schema:
         values = [row[field.name] for row in rows]
         _require_some(name, field, sum(value is None for value in values))
         _require_whole(name, field, values)
+        columns.append([for_arrow(field.type, value) for value in values])
     try:
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
+        arrays = [pa.array(values, f.type) for values, f in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise FunctionError(f"{name}: {type(error).__name__}: {error}") from error
 
@@ -195,5 +199,7 @@ def _require_whole(name: str, field: pa.Field, values: list[Any]) -> None:
         wrong = [v for v in values if isinstance(v, real) and v % 1 != 0]
     elif pa.types.is_date(field.type):
         wrong = [v for v in values if isinstance(v, dt.datetime)]
+    elif is_nested(field.type):
+        wrong = [v for v in values if not is_fitting(field.type, v)]
     if wrong:
         raise FunctionError(f"{name} gave {wrong[0]!r} for {field.name}, {field.type}")

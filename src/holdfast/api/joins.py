@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from holdfast.api import steps
-from holdfast.api.clauses import known_column, parse_join_field
+from holdfast.api.clauses import known_column, parse_join_field, require_key
 from holdfast.api.windows import AnyWindow, Window, duration_us
 from holdfast.core.operators.interval_join import How
 from holdfast.errors import DataflowError, UnsupportedError
@@ -37,6 +37,7 @@ def joined(
     """
     pairs = [(on, on)] if isinstance(on, str) else list(on)
     for mine, theirs in pairs:
+        require_key(mine, left.schema, "join on ")
         left_type = known_column(mine, left.schema).type
         right_type = known_column(theirs, right.schema).type
         if left_type != right_type:

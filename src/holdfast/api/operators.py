@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from holdfast.api import steps
 from holdfast.api.expressions import CompiledExpression, compile_expression
 from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.operators.accumulators import Aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bsort import BSort
@@ -208,8 +209,10 @@ def _condition(sql: str, columns: pa.Schema) -> CompiledExpression:
     return compiled
 
 
-def _functions(aggregates: tuple[steps.Aggregate, ...]) -> list[tuple[Any, Any, str]]:
-    return [(a.function, a.expression, a.name) for a in aggregates]
+def _functions(aggregates: tuple[steps.Aggregate, ...]) -> list[Aggregate]:
+    return [
+        Aggregate(cast("Any", a.function), a.expression, a.name, a.percentages) for a in aggregates
+    ]
 
 
 def _aggregate(

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
+from holdfast.api.expressions.python_values import values_of
+from holdfast.api.expressions.types import is_nested
 from holdfast.api.functions import FunctionError, batch_of
 from holdfast.api.state_codecs import StateCodec, state_codec
 from holdfast.core.operators.keyed_states import OF_ROW, OF_TIMER, OF_TTL, Scope, Timer
@@ -553,9 +555,8 @@ class OpenProcessor:
             from pyspark.sql import Row
 
             self._make = Row(*batch.schema.names)
-        return [
-            self._make(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-        ]
+        columns = (values_of(c) if is_nested(c.type) else c.to_pylist() for c in batch.columns)
+        return [self._make(*row) for row in zip(*columns, strict=True)]
 
     def scope(
         self, key: tuple[Any, ...], stored: list[bytes | None], timers: set[Timer]

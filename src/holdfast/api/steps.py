@@ -54,6 +54,7 @@ class Aggregate:
     expression: CompiledExpression | None
     name: str
     sql: str
+    percentages: tuple[float, ...] = ()
 
 
 # -- sources --------------------------------------------------------------------------------------

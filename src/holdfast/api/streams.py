@@ -14,6 +14,7 @@ from holdfast.api.clauses import (
     known_column,
     parse_aggregate,
     parse_column,
+    require_key,
     require_name,
 )
 from holdfast.api.columns import check_columns
@@ -236,7 +237,7 @@ class Stream(OutsideSinks):
     def key_by(self, *columns: str) -> Stream:
         """Name the key of the window, aggregate or join that follows."""
         for column in columns:
-            known_column(column, self.schema)
+            require_key(column, self.schema, "key_by")
         if not columns:
             raise DataflowError("key_by needs at least one column")
         return replace(self, keys=columns)
@@ -353,8 +354,8 @@ class Stream(OutsideSinks):
             raise DataflowError("distinct takes its key itself; leave key_by and window out")
         if within is not None and same_time:
             raise DataflowError("distinct takes either within=... or same_time=True")
-        for column in columns:
-            known_column(column, self.schema)
+        for column in columns or self.schema.names:
+            require_key(column, self.schema, "distinct")
         within_us = 0 if same_time else None if within is None else duration_us(within)
         operation = steps.Distinct(columns or tuple(self.schema.names), within_us)
         return self._stateful(operation, name or "distinct", (self.step,))

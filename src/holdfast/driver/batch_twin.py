@@ -31,6 +31,8 @@ from holdfast.api.steps import (
 from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.core.operators.collected import COLLECTING
+from holdfast.driver.collected_twin import collected
 from holdfast.driver.function_twin import applied
 from holdfast.driver.join_twin import interval_join, join_of_all, window_join
 from holdfast.driver.loop_twin import looped
@@ -300,6 +302,9 @@ def _results(name: str, of: steps.WindowAggregate, frame: DataFrame) -> list[Any
 
 
 def _result(name: str, of: steps.Aggregate, frame: DataFrame) -> Any:
+    if of.function in COLLECTING:
+        order = _order_of_arrival(name, frame) if of.function == "collect_list" else None
+        return collected(of, order=order)
     function, _, kind = of.function.partition("_")
     if function not in ("first", "last"):
         return F.expr(of.sql)
@@ -400,7 +405,10 @@ def _after_each(
         order = _order_of_arrival(name, frame)
     over = SqlWindow.partitionBy(*groups).orderBy(*order)
     over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
-    return [F.expr(a.sql).over(over).alias(a.name) for a in of.aggregates]
+    return [
+        (collected(a, over) if a.function in COLLECTING else F.expr(a.sql).over(over)).alias(a.name)
+        for a in of.aggregates
+    ]
 
 
 def _windowed(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from holdfast.api.expressions.types import is_nested, name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import BEGINNING_US, END_US
@@ -125,6 +126,12 @@ def files_sink(
             raise DataflowError(
                 f"partition_by={name!r} is {schema.field(name).type}; folders name integers, "
                 "strings, booleans and dates: select one of these first"
+            )
+    for field in schema if format == "csv" else ():
+        if is_nested(field.type) or pa.types.is_binary(field.type):
+            raise UnsupportedError(
+                f"column {field.name!r} is {name_of(field.type)}, which csv has not; write "
+                "format='parquet', or to_json(...) of it"
             )
     if len(set(partition_by)) == len(schema):
         raise DataflowError("partition_by names all columns; files need one at least")

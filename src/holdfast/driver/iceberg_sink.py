@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from holdfast.api.expressions.types import is_nested, name_of
 from holdfast.api.windows import duration_us
 from holdfast.driver.table_sinks import TableSink
-from holdfast.errors import DataflowError
+from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sinks.iceberg import (
     Catalog,
     IcebergSinkSpec,
@@ -83,6 +84,12 @@ def iceberg_sink(
         raise DataflowError(
             "sink_iceberg needs the package pyiceberg: pip install 'holdfast-streaming[iceberg]'"
         ) from None
+    for field in schema:
+        if is_nested(field.type):
+            raise UnsupportedError(
+                f"column {field.name!r} is {name_of(field.type)}, which sink_iceberg does not "
+                "write; take sink_delta or sink_files, or to_json(...) of it"
+            )
     if not table.rpartition(".")[0]:
         raise DataflowError(f"table={table!r} lacks its namespace, as in 'shop.orders'")
     found = Catalog(catalog, dict(properties))

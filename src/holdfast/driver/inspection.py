@@ -131,6 +131,7 @@ def _described(recipe: Recipe) -> dict[str, Any]:
     if aggregates is not None:
         plain["aggregates"] = [
             [a.function, None if a.expression is None else a.expression.sql, a.name]
+            + ([list(a.percentages)] if a.percentages else [])
             for a in aggregates
         ]
     inputs = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in recipe.inputs]
@@ -160,9 +161,13 @@ def _operation(kind: str, settings: dict[str, Any], schemas: tuple[pa.Schema, ..
     if "aggregates" in values:
         values["aggregates"] = tuple(
             Aggregate(
-                function, None if sql is None else compile_expression(sql, schemas[0]), name, ""
+                function,
+                None if sql is None else compile_expression(sql, schemas[0]),
+                name,
+                "",
+                tuple(more[0]) if more else (),
             )
-            for function, sql, name in settings["aggregates"]
+            for function, sql, name, *more in settings["aggregates"]
         )
     for name in ("fields", "match", "resampled"):
         if name in values:

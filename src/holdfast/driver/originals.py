@@ -33,6 +33,7 @@ from holdfast.api.steps import (
     Step,
 )
 from holdfast.core.model.column_names import quoted
+from holdfast.driver.comparable import comparable
 from holdfast.driver.kept_part import beginning_at, removed_text
 from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.active_session import active_session
@@ -194,7 +195,7 @@ def _all_columns(of: FilesFormat, schema: pa.Schema) -> list[pa.Field]:
 
 def _compared(step: Step, given: DataFrame, recorded: DataFrame) -> InputCheck:
     columns = [F.col(quoted(name)) for name in step.schema.names]
-    given, recorded = given.select(*columns), recorded.select(*columns)
+    given, recorded = (comparable(each.select(*columns)) for each in (given, recorded))
     lost, doubled = given.exceptAll(recorded), recorded.exceptAll(given)
     counts = [frame.count() for frame in (given, recorded, lost, doubled)]
     return InputCheck(step.name, "original", "", *counts)

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.api import steps
 from holdfast.api.windows import SessionWindow
-from holdfast.core.operators.accumulators import PICKING
+from holdfast.core.operators.accumulators import BY_ORDER
 from holdfast.driver.catalyst.trees import plan_of
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.shell.storage.exact_files import FAILFAST, why_not_exact
@@ -166,7 +166,7 @@ def _depends_on_order(operation: steps.Operation) -> bool:
 
 
 def _picks(aggregates: Sequence[steps.Aggregate]) -> bool:
-    return any(each.function in PICKING for each in aggregates)
+    return any(each.function in BY_ORDER for each in aggregates)
 
 
 def _scan_of(df: DataFrame) -> Scan:

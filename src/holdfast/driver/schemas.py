@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from holdfast.api.expressions.types import is_carried
+from holdfast.api.expressions.types import CARRIED, carried_schema, is_carried, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def schema_from_spark(schema: StructType) -> pa.Schema:
@@ -21,30 +21,58 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     """
     from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 
-    _require_bytes(schema)
+    for each in schema.fields:
+        _require_bytes(each.name, each.dataType)
     fields = []
-    for field in to_arrow_schema(schema).remove_metadata():
+    for field in carried_schema(to_arrow_schema(schema).remove_metadata()):
         field = field.remove_metadata()  # Spark's watermark is no property of our streams.
-        if not is_carried(field.type):
+        of_spark = schema[field.name].dataType
+        if not is_carried(field.type) or _holds_other(of_spark):
             raise UnsupportedError(
-                f"column {field.name!r} is {schema[field.name].dataType.simpleString()}; Holdfast "
-                "carries numbers, decimals, strings, booleans, dates and timestamps: select or "
-                "flatten it in the DataFrame before"
+                f"column {field.name!r} is {of_spark.simpleString()}; Holdfast carries {CARRIED}: "
+                "select or flatten it in the DataFrame before"
             )
         is_zoned = pa.types.is_timestamp(field.type)
         fields.append(field.with_type(pa.timestamp("us", tz="UTC")) if is_zoned else field)
     return pa.schema(fields)
 
 
-def _require_bytes(schema: StructType) -> None:
+def _require_bytes(name: str, of: DataType) -> None:
     """Raise `UnsupportedError` for strings that are equal to others with other bytes."""
-    for field in schema.fields:
-        collation = getattr(field.dataType, "collation", "UTF8_BINARY")
-        if collation != "UTF8_BINARY":
-            raise UnsupportedError(
-                f"column {field.name!r} has the collation {collation}; Holdfast compares strings "
-                "by their bytes: select it with COLLATE UTF8_BINARY, or lower(...) of it"
-            )
+    collation = getattr(of, "collation", "UTF8_BINARY")
+    if collation != "UTF8_BINARY":
+        raise UnsupportedError(
+            f"column {name!r} has the collation {collation}; Holdfast compares strings by their "
+            "bytes: select it with COLLATE UTF8_BINARY, or lower(...) of it"
+        )
+    for part in _parts_of(of):
+        _require_bytes(name, part)
+
+
+def _parts_of(of: DataType) -> list[DataType]:
+    """The types within an array, a map or a struct."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match of:
+        case ArrayType():
+            return [of.elementType]
+        case MapType():
+            return [of.keyType, of.valueType]
+        case StructType():
+            return [field.dataType for field in of.fields]
+    return []
+
+
+def _holds_other(of: DataType) -> bool:
+    """Whether it holds what to Arrow is a struct, and to Spark something else, as a VARIANT is."""
+    from pyspark.sql.types import StructField, StructType
+
+    from holdfast.shell.spark.arrow_schemas import to_arrow_schema
+
+    parts = _parts_of(of)
+    if parts:
+        return any(map(_holds_other, parts))
+    return is_nested(to_arrow_schema(StructType([StructField("it", of)])).field(0).type)
 
 
 def schema_from_ddl(ddl: str) -> pa.Schema:
@@ -60,7 +88,7 @@ def schema_from_ddl(ddl: str) -> pa.Schema:
 def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
     """The Arrow schema of a Spark schema, a DDL text or an Arrow schema."""
     if isinstance(given, pa.Schema):
-        return given
+        return carried_schema(given)
     return schema_from_ddl(given) if isinstance(given, str) else schema_from_spark(given)
 
 

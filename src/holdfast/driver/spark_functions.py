@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression
+from holdfast.api.expressions.types import is_nested
 from holdfast.api.expressions.user_functions import Takes, UserFunction
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.errors import DataflowError, UnsupportedError
@@ -39,7 +40,13 @@ def user_function(name: str, given: Any) -> UserFunction:
     if name.lower() in SUPPORTED_FUNCTIONS:
         raise DataflowError(f"{name} is a function of Spark's; give yours another name")
     schema = schema_from_spark(StructType([StructField(name, given.returnType)]))
-    return UserFunction(name, given.func, takes[given.evalType], schema.field(0).type)
+    kind = schema.field(0).type
+    if is_nested(kind) and takes[given.evalType] == "pandas":
+        raise UnsupportedError(
+            f"{name} gives {given.returnType.simpleString()}, which functions of pandas do not "
+            "give here; write a udf or an arrow_udf"
+        )
+    return UserFunction(name, given.func, takes[given.evalType], kind)
 
 
 def called_by(*expressions: Expression) -> list[UserFunction]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
-from holdfast.api.expressions.types import is_carried
+from holdfast.api.expressions.types import CARRIED, canonical, is_carried, is_nested, name_of
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
-from holdfast.errors import DataflowError
+from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
@@ -89,8 +89,15 @@ def files_source(
     for field in columns:
         if not is_carried(field.type):
             raise DataflowError(
-                f"column {field.name!r} is {field.type}; Holdfast carries numbers, decimals, "
-                "strings, booleans, dates and timestamps. Leave it out of schema=..."
+                f"column {field.name!r} is {field.type}; Holdfast carries {CARRIED}. Leave it out "
+                "of schema=..."
+            )
+    for field in columns if format in ("csv", "json") else ():
+        is_local = pa.types.is_timestamp(field.type) and field.type.tz is None
+        if is_nested(field.type) or pa.types.is_binary(field.type) or is_local:
+            raise UnsupportedError(
+                f"column {field.name!r} is {name_of(field.type)}, which nodes do not read of "
+                f"{format}: have Spark read the files, flow.source(spark.read.{format}(...))"
             )
     if format in ("csv", "json") and _CORRUPT in columns.names:
         raise DataflowError(
@@ -189,4 +196,6 @@ def _carried(of: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", tz="UTC")
     if pa.types.is_dictionary(of):
         return _carried(of.value_type)
-    return pa.string() if pa.types.is_large_string(of) else of
+    if pa.types.is_large_list(of):
+        return pa.list_(_carried(of.value_type))
+    return pa.string() if pa.types.is_large_string(of) else canonical(of)

@@ -17,6 +17,7 @@ from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.batch_twin import ORDER, has_order, log_of, ordered, partitions_of
+from holdfast.driver.comparable import comparable
 from holdfast.driver.description import has_changed
 from holdfast.driver.kept_part import kept_part
 from holdfast.driver.originals import InputCheck, check_input
@@ -128,9 +129,10 @@ def verify(
     if source not in ("recorded", "original"):
         raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
     part = kept_part(flow, sink, location)
-    rows = ordered(flow, spark, sink, location)
+    rows = comparable(ordered(flow, spark, sink, location))
     columns = [quoted(column) for column in rows.columns if column not in (TIME_COLUMN, *ORDER)]
     stored = _stored(flow, spark, sink, location)
+    stored = replace(stored, rows=comparable(stored.rows))
     sources = _sources_before(flow.sinks[sink])
     inputs: tuple[InputCheck, ...] = ()
     if source == "original":

@@ -36,6 +36,8 @@ AGGREGATES = [
     ("sum", Column("i"), "total"),
     ("max", Column("k"), "last"),
     ("min", Column("d"), "least"),
+    ("collect_set", Column("k"), "all"),
+    ("percentile", Column("i"), "median", (0.5,)),
 ]
 FIELDS: list[OutputField] = [
     ("left", "k", "k"), ("left", "i", "i"), ("right", "x", "x"), ("right", "d", "d"),

@@ -24,6 +24,7 @@ from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.functions import FUNCTIONS, call, ilike, known
 from holdfast.api.expressions.higher_order import HIGHER_ORDER, higher_order
 from holdfast.api.expressions.types import (
+    CARRIED,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     holds_interval,
@@ -136,10 +137,10 @@ def compile_expression(
 
 def check_carried(expression: CompiledExpression) -> None:
     """Raises `UnsupportedError` for a result that no stream can carry."""
-    if not (is_carried(expression.type) or pa.types.is_binary(expression.type)):
+    if not is_carried(expression.type):
         raise UnsupportedError(
-            f"{expression.sql!r} is {name_of(expression.type)}; streams carry numbers, decimals, "
-            "strings, bytes, booleans, dates and timestamps: take a part of it, or make it a string"
+            f"{expression.sql!r} is {name_of(expression.type)}; streams carry {CARRIED}: take "
+            "a part of it, or make it a string"
         )
 
 

@@ -8,8 +8,14 @@ import pyarrow as pa
 
 from holdfast.api.expressions.parser import TypeName
 from holdfast.api.expressions.values import Value
+from holdfast.core.model.schema import canonical, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
+CARRIED = (
+    "numbers, decimals, strings, bytes, booleans, dates, timestamps, and arrays, maps and structs "
+    "of these"
+)
+"""What streams carry, for messages."""
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 MAX_PRECISION = 38
@@ -101,10 +107,23 @@ def name_of(of: pa.DataType, *, spelt: Callable[[str], str] = str.upper) -> str:
 
 
 def is_carried(of: pa.DataType) -> bool:
-    """Whether streams and state can carry the type."""
+    """Whether streams and state can carry the type; see `canonical`."""
+    if is_nested(of):
+        names = [of.field(n).name.lower() for n in range(of.num_fields)]
+        is_clear = len(set(names)) == len(names) > 0
+        parts = (of.field(n).type for n in range(of.num_fields))
+        if pa.types.is_map(of):
+            parts = iter((of.key_type, of.item_type))
+        return is_clear and canonical(of) == of and all(map(is_carried, parts))
     is_plain = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)
-    is_text = pa.types.is_string(of) or pa.types.is_decimal(of) or pa.types.is_date(of)
-    return bool(is_plain or is_text or (pa.types.is_timestamp(of) and of.tz is not None))
+    is_text = pa.types.is_string(of) or pa.types.is_binary(of)
+    is_text = is_text or pa.types.is_decimal(of) or pa.types.is_date(of)
+    return bool(is_plain or is_text or (pa.types.is_timestamp(of) and (of.tz or of.unit == "us")))
+
+
+def carried_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema whose arrays, maps and structs are as streams have them."""
+    return pa.schema([f.with_type(canonical(f.type)) if is_nested(f.type) else f for f in schema])
 
 
 def holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
@@ -115,11 +134,6 @@ def holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
 def holds_interval(of: pa.DataType) -> bool:
     """Whether it is an interval, or holds one."""
     return holds(of, pa.types.is_duration)
-
-
-def is_nested(of: pa.DataType) -> bool:
-    """An array, a map or a struct."""
-    return bool(pa.types.is_list(of) or pa.types.is_map(of) or pa.types.is_struct(of))
 
 
 def is_number(of: pa.DataType) -> bool:

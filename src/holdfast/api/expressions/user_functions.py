@@ -7,30 +7,18 @@ the function has declared is an error, where Spark may give null for it.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from holdfast.api.expressions.types import is_carried, name_of
+from holdfast.api.expressions.python_values import for_arrow, is_fitting, values_of
+from holdfast.api.expressions.types import is_carried, is_nested, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, as_array
 from holdfast.errors import DataflowError, UnsupportedError
 
 Takes = Literal["rows", "pandas", "arrow"]
-_KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], type, type | None], ...]] = (
-    (pa.types.is_boolean, bool, None),
-    (pa.types.is_integer, int, bool),
-    (pa.types.is_floating, float, None),
-    (pa.types.is_decimal, Decimal, None),
-    (pa.types.is_string, str, None),
-    (pa.types.is_binary, bytes, None),
-    (pa.types.is_date, dt.date, dt.datetime),
-    (pa.types.is_timestamp, dt.datetime, None),
-)
-"""Per type of result what a function gives for it, and what of that is another type's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +42,11 @@ class UserFunction:
         for argument in arguments:
             if pa.types.is_null(argument.type):
                 raise DataflowError(f"{text}: NULL has no type; write CAST(NULL AS type)")
-            if not (is_carried(argument.type) or pa.types.is_binary(argument.type)):
+            is_odd = is_nested(argument.type) and self.takes == "pandas"
+            if is_odd or not is_carried(argument.type):
                 raise UnsupportedError(
-                    f"{text}: {argument.text} is {name_of(argument.type)}, which functions of "
-                    "Python do not take here"
+                    f"{text}: {argument.text} is {name_of(argument.type)}, which functions "
+                    f"of {self.takes} do not take here; write a udf or an arrow_udf"
                 )
         if not arguments and self.takes != "rows":
             raise DataflowError(f"{text}: a function of columns takes at least one")
@@ -87,22 +76,15 @@ class UserFunction:
         return made.cast(self.type)
 
     def _of_rows(self, columns: list[pa.Array], rows: int) -> pa.Array:
-        values = [_naive(column).to_pylist() for column in columns]
+        values = [values_of(column) for column in columns]
         given: Iterable[tuple[Any, ...]] = zip(*values, strict=True) if values else [()] * rows
         made = [self.function(*row) for row in given]
         for value in made:
-            if value is not None and not self._fits(value):
+            if not is_fitting(self.type, value):
                 raise EvaluationError(
                     f"{self.name} gave {value!r}, which is no {name_of(self.type)}"
                 )
-        return pa.array(made, self.type)
-
-    def _fits(self, value: Any) -> bool:
-        """Whether a value is of the result's type, without a conversion."""
-        for is_of, kind, other in _KINDS:
-            if is_of(self.type):
-                return isinstance(value, kind) and not (other and isinstance(value, other))
-        raise AssertionError(self.type)
+        return pa.array([for_arrow(self.type, value) for value in made], self.type)
 
 
 def _naive(column: pa.Array) -> pa.Array:

@@ -2,8 +2,8 @@
 
 A packed row is: null bitmap words (bit c % 64 of word c // 64 is set if column c is null), then
 per column one word, or two for a decimal (low, high). Strings are references into string pages of
-the same operator. A null has zero words, so packed rows are equal exactly if their values are.
-[SGuard §4, "page content is flat records"]
+the same operator, and so are arrays, maps and structs (nested_values.py). A null has zero words, so
+packed rows are equal exactly if their values are. [SGuard §4, "page content is flat records"]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.stable_hash import (
     fixed_words,
     is_text,
@@ -27,11 +28,11 @@ class StringStore(Protocol):
     """Where strings live. The reference 0 means null."""
 
     def intern(self, column: pa.Array) -> np.ndarray:
-        """References of the strings, int64 (n,); equal strings have equal references."""
+        """References of the values, int64 (n,); equal ones have equal references."""
         ...
 
     def gather(self, references: np.ndarray, kind: pa.DataType) -> pa.Array:
-        """The strings again, as an array of type `kind`."""
+        """The values again, as an array of type `kind`."""
         ...
 
 
@@ -47,7 +48,7 @@ class RecordPacking:
                 -0.0 = 0.0 and a single NaN, as Spark compares keys.
 
         Raises:
-            LocalProtocolError: A type cannot be stored.
+            LocalProtocolError: A type cannot be stored, or not be compared as a key.
         """
         self._types = list(types)
         self._is_key = is_key
@@ -56,13 +57,16 @@ class RecordPacking:
         width = self.null_words
         for kind in self._types:
             self._starts.append(width)
-            if not is_text(kind) and not _is_plain(kind):
-                word_dtype(kind)
+            if is_key:
+                require_key(kind)
+            _require_storable(kind)
             width += 2 if pa.types.is_decimal(kind) else 1
         self.width = width
-        self.has_text = any(is_text(kind) for kind in self._types)
+        self.has_text = any(is_interned(kind) for kind in self._types)
         self.text_words = [
-            start for start, kind in zip(self._starts, self._types, strict=True) if is_text(kind)
+            start
+            for start, kind in zip(self._starts, self._types, strict=True)
+            if is_interned(kind)
         ]
         """Which words of a row are references to strings."""
 
@@ -111,7 +115,7 @@ class RecordPacking:
         nulls = rows[:, c // 64]
         is_any = int(np.bitwise_or.reduce(nulls)) >> (c % 64) & 1
         is_null = (nulls >> (c % 64)) & 1 != 0 if is_any else None
-        if is_text(kind):
+        if is_interned(kind):
             assert strings is not None
             return strings.gather(np.ascontiguousarray(rows[:, start]), kind)
         high = rows[:, start + 1] if pa.types.is_decimal(kind) else None
@@ -130,7 +134,7 @@ class RecordPacking:
     def _words(
         self, column: pa.Array, kind: pa.DataType, strings: StringStore | None
     ) -> list[np.ndarray]:
-        if is_text(kind):
+        if is_interned(kind):
             assert strings is not None
             return [strings.intern(column)]
         if self._is_key and pa.types.is_floating(kind):
@@ -169,6 +173,46 @@ def column_of(
     else:
         content = words.astype(word_dtype(kind), order="C")
     return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(content)])
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """An array, a map or a struct."""
+    return bool(pa.types.is_list(kind) or pa.types.is_map(kind) or pa.types.is_struct(kind))
+
+
+def is_interned(kind: pa.DataType) -> bool:
+    """Whether pages keep values of this type apart from their records, as byte strings."""
+    return is_text(kind) or is_nested(kind)
+
+
+def canonical(kind: pa.DataType) -> pa.DataType:
+    """A type as streams have it: what an array, a map's values or a struct hold may be null, and
+    moments are in microseconds UTC.
+    """
+    if pa.types.is_list(kind):
+        return pa.list_(canonical(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, canonical(field.type)) for field in kind])
+    is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.timestamp("us", tz="UTC") if is_moment else kind
+
+
+def require_key(kind: pa.DataType) -> None:
+    """Raise `LocalProtocolError` for a type whose values are not compared as keys."""
+    if is_nested(kind):
+        raise LocalProtocolError(f"a key is of type {kind}; keys are no arrays, maps and structs")
+
+
+def _require_storable(kind: pa.DataType) -> None:
+    """Raise `LocalProtocolError` for a type that pages cannot keep."""
+    if is_nested(kind):
+        parts = [kind.key_type, kind.item_type] if pa.types.is_map(kind) else None
+        for part in parts or [kind.field(n).type for n in range(kind.num_fields)]:
+            _require_storable(part)
+    elif not (is_text(kind) or _is_plain(kind)):
+        word_dtype(kind)
 
 
 def _is_plain(kind: pa.DataType) -> bool:

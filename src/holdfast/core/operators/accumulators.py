@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.schema import RecordPacking, column_of
+from holdfast.core.model.schema import RecordPacking, column_of, is_interned, is_nested
 from holdfast.core.model.stable_hash import (
     fixed_words,
     is_text,
@@ -23,6 +23,14 @@ from holdfast.core.model.stable_hash import (
     validity,
 )
 from holdfast.core.operators.base import ArithmeticOverflow, Evaluator, Owns
+from holdfast.core.operators.collected import (
+    COLLECTING,
+    LISTS,
+    encoded,
+    finished,
+    require_percentages,
+    result_of,
+)
 from holdfast.core.state import aggregate_kernels as kernels
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.string_pages import StringPages
@@ -31,9 +39,12 @@ from holdfast.core.state.unordered_map import UnorderedMap
 AggregateFunction = Literal[
     "count", "sum", "min", "max", "avg", "first", "last", "first_valid", "last_valid", "min_by",
     "max_by", "bit_and", "bit_or", "bit_xor", "stddev_samp", "stddev_pop", "var_samp", "var_pop",
+    "collect_list", "collect_set", "percentile", "percentiles", "approx_percentile",
+    "approx_percentiles",
 ]  # fmt: skip
 """`first` and `last` take nulls for values, `first_valid` and `last_valid` do not. The argument of
 `min_by` and `max_by` is a struct of the value and of what it goes by; of equal ones the last one.
+The plural functions give a list, one result per percentage.
 """
 WINDOW_TIME: Final = pa.timestamp("us", tz="UTC")
 WINDOW_FIELDS: Final = (
@@ -53,6 +64,8 @@ PICKING: Final = {
     "max_by": kernels.MAX_BY,
 }
 """Functions that pick a row's value, and so depend on the order of a group's rows."""
+BY_ORDER: Final = frozenset((*PICKING, "collect_list"))
+"""All that depend on that order."""
 _BY: Final = (kernels.MIN_BY, kernels.MAX_BY)
 _BITS: Final = {
     "bit_and": kernels.BIT_AND,
@@ -69,11 +82,12 @@ _MOMENTS: Final = ("stddev_samp", "stddev_pop", "var_samp", "var_pop")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate: `argument` None is count(*)."""
+    """One aggregate: `argument` None is count(*); `percentages` are those of percentiles."""
 
     function: AggregateFunction
     argument: Evaluator | None
     name: str
+    percentages: tuple[float, ...] = ()
 
 
 class Accumulators:
@@ -123,7 +137,7 @@ class Accumulators:
         self.text_words = [
             int(self._plan[p, 1]) + a.value_at for p, a in enumerate(self._each) if a.is_text
         ]
-        self.needs_order = any(a.aggregate.function in PICKING for a in self._each)
+        self.needs_order = any(a.aggregate.function in BY_ORDER for a in self._each)
         self.key_fields = key_fields
         self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
         self.sum_rows = [
@@ -357,6 +371,8 @@ class _Accumulator:
             raise LocalProtocolError(f"{function} of {self.aggregate.name} needs an argument")
         if function in PICKING:
             return self._choose_picking(function, kind)
+        if function in COLLECTING:
+            return self._choose_collecting(function, kind)
         if function in _BITS and t.is_integer(kind):
             return kind, _BITS[function], 2
         is_number = t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)
@@ -368,6 +384,10 @@ class _Accumulator:
             )
         if function in ("min", "max"):
             smaller = function == "min"
+            if is_nested(kind):
+                raise LocalProtocolError(
+                    f"{function} is not defined for {kind} ({self.aggregate.name})"
+                )
             if is_text(kind):
                 self.is_text = True
                 return kind, kernels.MIN_STRING if smaller else kernels.MAX_STRING, 2
@@ -394,13 +414,25 @@ class _Accumulator:
             self.argument_words = 3
             if is_text(by) or pa.types.is_decimal(by) or pa.types.is_nested(by):
                 raise LocalProtocolError(f"{function} ({self.aggregate.name}) goes by {by}")
-        self.is_text = is_text(kind)
-        if not self.is_text and (pa.types.is_decimal(kind) or pa.types.is_nested(kind)):
+        self.is_text = is_interned(kind)
+        if pa.types.is_decimal(kind):
             raise LocalProtocolError(
                 f"{function} is not defined for {kind} ({self.aggregate.name})"
             )
         self.value_at = self.argument_words - 1
         return kind, operation, self.argument_words + 1
+
+    def _choose_collecting(self, function: str, kind: pa.DataType) -> tuple[pa.DataType, int, int]:
+        """As `_choose`, of what keeps all values."""
+        if function not in LISTS:
+            require_percentages(self.aggregate.name, self.aggregate.percentages)
+        result = result_of(function, kind)
+        if result is None:
+            raise LocalProtocolError(
+                f"{function} is not defined for {kind} ({self.aggregate.name})"
+            )
+        self.is_text = True
+        return result, kernels.COLLECT, 2
 
     def tested(self, column: pa.Array) -> pa.Array | None:
         """The column in whose null rows the argument does not count; None: all count."""
@@ -441,6 +473,9 @@ class _Accumulator:
             return [np.zeros(len(column), dtype=np.int64)]
         if self.aggregate.function in PICKING:
             return self._picked_words(column, strings)
+        if self.operation == kernels.COLLECT:
+            assert strings is not None
+            return [strings.append(encoded(column))]
         if self.is_text:
             assert strings is not None
             return [strings.intern(column)]
@@ -476,6 +511,11 @@ class _Accumulator:
         if self.operation in _MERGED_BITS:
             whole[1] = _MERGED_BITS[self.operation](one[1], other[1])
             return whole
+        if self.operation == kernels.COLLECT:
+            assert strings is not None
+            both = strings.gather(np.array([one[1], other[1]]), pa.large_binary()).to_pylist()
+            whole[1:] = strings.intern(pa.array([b"".join(both)], pa.large_binary()))
+            return whole
         values = self._value(one), self._value(other)
         if self.operation in (kernels.SUM_INT, kernels.SUM_DECIMAL):
             total, bits = sum(values), 64 * (self.words - 1)
@@ -504,6 +544,12 @@ class _Accumulator:
         """The results from accumulators, int64 (groups, words)."""
         if self.aggregate.function == "count":
             return pa.array(words[:, 0].copy())
+        if self.operation == kernels.COLLECT:
+            assert strings is not None
+            assert self.kind is not None
+            texts = strings.gather(np.ascontiguousarray(words[:, 1]), pa.large_binary())
+            counts, percentages = words[:, 0].copy(), self.aggregate.percentages
+            return finished(self.aggregate.function, self.kind, percentages, counts, texts)
         is_null = words[:, 0] == 0
         if self.aggregate.function in PICKING and not self.is_text:
             is_null |= words[:, self.value_at + 1] == 0

@@ -107,7 +107,7 @@ class SessionWindows(Operator):
         if groups.needs_order:
             raise LocalProtocolError(
                 f"{name}: two sessions that a tuple joins have no order among each other, on which "
-                "first, last, min_by and max_by depend"
+                "first, last, min_by, max_by and collect_list depend"
             )
         self._sessions = OrderedMap(
             self._manager, 1 + groups.key_words, VALUES_AT + groups.value_words

@@ -30,7 +30,7 @@ from holdfast.core.state.kernels import (
     resolve,
     touch,
 )
-from holdfast.core.state.string_kernels import is_string_less
+from holdfast.core.state.string_kernels import continue_string, is_string_less
 
 COUNT_ALL: Final = 0
 COUNT: Final = 1
@@ -51,6 +51,7 @@ BIT_AND: Final = 15
 BIT_OR: Final = 16
 BIT_XOR: Final = 17
 MOMENTS: Final = 18
+COLLECT: Final = 19
 
 _BLOCK: Final = 64
 """Rows whose groups are looked up together."""
@@ -302,6 +303,9 @@ def _fold(
         if seen == 0 or better:
             arena[at + 1] = value
             arena[at + 2] = high
+    elif operation == COLLECT:
+        continue_string(arena, shift, text_pages, value, arena[at + 1])
+        arena[at + 1] = value
     elif operation in (MIN_STRING, MAX_STRING):
         old = arena[at + 1]
         one, other = (value, old) if operation == MIN_STRING else (old, value)

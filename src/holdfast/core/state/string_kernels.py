@@ -1,5 +1,9 @@
 """The inner loops of string pages: equal strings are stored once.
 
+A string may also be the continuation of another one: it has its own bytes and a reference to what
+comes before them. Its words are: minus the length of all, that reference (0: nothing), the length
+of its own bytes, then these. Such strings are in no bucket, and are compared with none.
+
 Conventions as in `kernels.py`.
 """
 
@@ -155,6 +159,77 @@ def intern_strings(
     return n
 
 
+@kernel(
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1],"
+    " uint8[::1], uint8[::1], int64, int64[::1])"
+)
+def append_strings(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    bucket_pages: np.ndarray,
+    text_pages: np.ndarray,
+    offsets: np.ndarray,
+    data: np.ndarray,
+    is_valid: np.ndarray,
+    start: int,
+    references: np.ndarray,
+) -> int:
+    """As `intern_strings`, of strings, none of them empty, that may continue others later."""
+    n = len(offsets) - 1
+    for i in range(start, n):
+        if len(is_valid) and not is_valid[i]:
+            references[i] = 0
+            continue
+        length = offsets[i + 1] - offsets[i]
+        logical = arena[resolve(bucket_pages, 0, shift) + NEXT_FREE]
+        words = STRING_HEADER_WORDS + (length + 7) // 8
+        stop = ((logical + words - 1) >> shift) + 1
+        if stop > len(text_pages):
+            return i
+        if touch(arena, marks, free, shift, bucket_pages, 0) < 0:
+            return i
+        if not touch_range(arena, marks, free, shift, text_pages, logical >> shift, stop):
+            return i
+        _write_text(arena, shift, text_pages, logical, length, 0, data, offsets[i], offsets[i + 1])
+        arena[resolve(text_pages, logical, shift)] = -length
+        arena[resolve(bucket_pages, 0, shift) + NEXT_FREE] = logical + words
+        references[i] = logical + 1
+    return n
+
+
+@inlined
+def continue_string(
+    arena: np.ndarray, shift: int, text_pages: np.ndarray, reference: int, before: int
+) -> None:
+    """Let a string that was appended in this very pass, so that its pages are dirty, continue
+    another one, if `before` is not 0.
+    """
+    if before != 0:
+        length = abs(arena[resolve(text_pages, before - 1, shift)])
+        arena[resolve(text_pages, reference - 1, shift)] -= length
+        arena[resolve(text_pages, reference, shift)] = before
+
+
+@kernel("void(uint8[::1], int64[::1], int64[::1], int64[::1])")
+def places_behind_lengths(
+    data: np.ndarray, starts: np.ndarray, counts: np.ndarray, places: np.ndarray
+) -> None:
+    """Where things begin that lie behind each other, each behind its length in four bytes."""
+    k = 0
+    for i in range(len(starts)):
+        at = starts[i]
+        for _ in range(counts[i]):
+            length = np.int64(0)
+            for part in range(4):
+                length |= np.int64(data[at + part]) << np.int64(8 * part)
+            at += 4
+            places[k] = at
+            at += length
+            k += 1
+
+
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1])")
 def string_offsets(
     arena: np.ndarray,
@@ -168,7 +243,7 @@ def string_offsets(
     offsets[0] = 0
     for i in range(len(references)):
         if references[i] != 0:
-            total += arena[resolve(text_pages, references[i] - 1, shift)]
+            total += abs(arena[resolve(text_pages, references[i] - 1, shift)])
         offsets[i + 1] = total
     return total
 
@@ -184,15 +259,24 @@ def read_strings(
 ) -> None:
     """The bytes of the strings, end to end."""
     for i in range(len(references)):
-        length = offsets[i + 1] - offsets[i]
-        at = references[i] - 1 + STRING_HEADER_WORDS
-        position = offsets[i]
-        for j in range(0, length, 8):
-            word = np.uint64(arena[resolve(text_pages, at, shift)])
-            for part in range(min(8, length - j)):
-                data[position + part] = (word >> np.uint64(8 * part)) & np.uint64(255)
-            position += 8
-            at += 1
+        reference = references[i]
+        stop = offsets[i + 1]
+        while reference != 0:
+            at = reference - 1
+            length = arena[resolve(text_pages, at, shift)]
+            reference = 0
+            if length < 0:
+                reference = arena[resolve(text_pages, at + 1, shift)]
+                length = arena[resolve(text_pages, at + 2, shift)]
+            at += STRING_HEADER_WORDS
+            stop -= length
+            position = stop
+            for j in range(0, length, 8):
+                word = np.uint64(arena[resolve(text_pages, at, shift)])
+                for part in range(min(8, length - j)):
+                    data[position + part] = (word >> np.uint64(8 * part)) & np.uint64(255)
+                position += 8
+                at += 1
 
 
 @kernel("boolean(int64[::1], int64, int64[::1], int64, int64)")

@@ -1,14 +1,20 @@
 """Strings in pages, each stored once; a string may span pages. [SGuard §4, raw pages]
 
+Arrays, maps and structs are stored as the byte strings of `nested_values.py`.
+
 A reference is the logical address of the string plus one; 0 stands for null. Buckets as in
 `unordered_map.py`; a string's words are: length in bytes, hash, link, then its bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.nested_values import from_bytes, to_bytes
+from holdfast.core.model.schema import is_nested
 from holdfast.core.model.stable_hash import string_parts, validity
 from holdfast.core.state import hash_kernels, kernels, string_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
@@ -56,11 +62,27 @@ class StringPages:
         return len(self._manager.pages_of(self._bucket_set)) + len(self.text_pages)
 
     def intern(self, column: pa.Array) -> np.ndarray:
-        """References of a string or binary column, int64 (n,); 0 for null.
+        """References of a column of strings, bytes or nested values, int64 (n,); 0 for null.
 
         Raises:
             StateLimitExceeded: No page is left; earlier rows were stored.
         """
+        if is_nested(column.type):
+            column = to_bytes(column)
+        return self._stored(column, string_kernels.intern_strings)
+
+    def append(self, column: pa.Array) -> np.ndarray:
+        """References of byte strings, none of them empty, each stored anew; 0 for null.
+
+        Before the page manager lets go of the pass, a kernel may have each of them continue another
+        string, which is not copied for that; `gather` gives both as one.
+
+        Raises:
+            StateLimitExceeded: No page is left; earlier rows were stored.
+        """
+        return self._stored(column, string_kernels.append_strings)
+
+    def _stored(self, column: pa.Array, store: Callable[..., int]) -> np.ndarray:
         offsets, data = string_parts(column)
         mask = validity(column)
         references = np.empty(len(column), dtype=np.int64)
@@ -68,7 +90,7 @@ class StringPages:
         done = 0
         while done < len(references):
             manager.make_room()
-            done = string_kernels.intern_strings(
+            done = store(
                 manager.arena,
                 manager.marks,
                 manager.free,
@@ -86,7 +108,9 @@ class StringPages:
         return references
 
     def gather(self, references: np.ndarray, kind: pa.DataType) -> pa.Array:
-        """The strings of references, int64 (n,), as an array of type `kind`; 0 gives null."""
+        """The values of references, int64 (n,), as an array of type `kind`; 0 gives null."""
+        if is_nested(kind):
+            return from_bytes(self.gather(references, pa.large_binary()), kind)
         manager = self._manager
         n = len(references)
         offsets = np.empty(n + 1, dtype=np.int64)

@@ -67,8 +67,13 @@ _AGGREGATES: Final = {
     "BitAndAgg": "bit_and",
     "BitOrAgg": "bit_or",
     "BitXorAgg": "bit_xor",
+    "CollectList": "collect_list",
+    "CollectSet": "collect_set",
+    "Percentile": "percentile",
+    "ApproximatePercentile": "approx_percentile",
 }
-_OF_TWO: Final = ("MinBy", "MaxBy")
+_ARGUMENTS: Final = {"MinBy": 2, "MaxBy": 2, "Percentile": 3, "ApproximatePercentile": 3}
+"""How many an aggregate has, if it is more than one."""
 _FUNCTIONS: Final = frozenset(name.lower() for name in SUPPORTED_FUNCTIONS)
 
 
@@ -94,6 +99,15 @@ def text_of(tree: Expression, written: Written) -> str:
             return f"CAST({text_of(parts[0], written)} AS {tree.java.dataType().sql()})"
         case "CaseWhen":
             return _case([text_of(each, written) for each in parts])
+        case "GetStructField":
+            return f"{text_of(parts[0], written)}.{quoted(_field_of(tree))}"
+        case "GetArrayItem" | "GetMapValue":
+            return f"{text_of(parts[0], written)}[{text_of(parts[1], written)}]"
+        case "LambdaFunction":
+            body, *names = (text_of(each, written) for each in parts)
+            return f"({', '.join(names)}) -> {body}"
+        case "NamedLambdaVariable":
+            return quoted(tree.name)
         case "In":
             value, *listed = (text_of(each, written) for each in parts)
             return f"({value} IN ({', '.join(listed)}))"
@@ -114,6 +128,12 @@ def text_of(tree: Expression, written: Written) -> str:
     return f"{name}({', '.join(text_of(each, written) for each in parts)})"
 
 
+def _field_of(tree: Expression) -> str:
+    """The name of the field that is taken out of a struct, as the struct has it."""
+    struct = tree.java.child().dataType()
+    return str(struct.apply(int(tree.fields["ordinal"])).name())
+
+
 def aggregate_text_of(tree: Expression, written: Written) -> str:
     """An aggregate function of an expression, as Holdfast takes it.
 
@@ -122,16 +142,28 @@ def aggregate_text_of(tree: Expression, written: Written) -> str:
     """
     function, *condition = tree.children
     what = str(tree.java.sql())
+    if function.kind == "Median" and len(function.children) == 1:
+        (function,) = function.children  # What Spark computes in its place.
     name = _AGGREGATES.get(function.kind)
     if name is None:
         raise untranslatable(what, f"there are {', '.join(_AGGREGATES.values())}")
-    if len(function.children) != (2 if function.kind in _OF_TWO else 1):
+    if len(function.children) != _ARGUMENTS.get(function.kind, 1):
         raise untranslatable(what, "it takes one expression")
+    if function.kind in ("CollectList", "CollectSet") and not function.fields.get(
+        "ignoreNulls", True
+    ):
+        raise untranslatable(what, "nulls are left out; take coalesce(...) of them")
     is_distinct = bool(tree.fields["isDistinct"])
     if is_distinct and name != "count":
         raise untranslatable(what, "of distinct values there is count alone")
     first = function.children[0]
-    text = ", ".join(text_of(each, written) for each in function.children)
+    arguments = [text_of(each, written) for each in function.children]
+    if function.kind == "Percentile":
+        frequency = function.children[2]
+        if frequency.kind != "Literal" or str(frequency.fields["value"]) != "1":
+            raise untranslatable(what, "each row counts once")
+        del arguments[2]
+    text = ", ".join(arguments)
     if name == "count" and first.kind == "Literal" and first.fields["value"] is not None:
         text = "*"
     if function.kind in ("First", "Last") and function.fields["ignoreNulls"]:

@@ -222,11 +222,21 @@ def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
         raise KafkaError(f"column names {', '.join(sorted(taken))} are Holdfast's own; rename them")
     schema = pa.schema([f.with_nullable(True) for f in schema])
     if kind == "json":
+        for each in schema:
+            if _holds(each.type, pa.types.is_map) or _holds(each.type, pa.types.is_binary):
+                raise KafkaError(
+                    f"column {each.name!r} is {each.type}, which is not read from JSON: declare a "
+                    "struct of the fields, or a string"
+                )
         try:
             _read_json([b"{}"], schema)
         except _BAD as error:
             raise KafkaError(f"JSON cannot have this schema: {error}") from None
     return schema
+
+
+def _holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    return is_kind(of) or any(_holds(of.field(n).type, is_kind) for n in range(of.num_fields))
 
 
 # -- the formats ----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """From tuples to Kafka's records: the key, the value, and a header that names the tuple.
 
 In JSON, timestamps are text in UTC with six digits, dates and decimals are text, so that no digit
-is lost, and so are NaN and the infinities, which JSON has not; binary columns are in base64.
+is lost, and so are NaN and the infinities, which JSON has not; binary columns are in base64. An
+array is one, structs and maps are objects; a key of a map is text.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.schema import is_nested
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import Registry
@@ -55,6 +57,8 @@ class Encoder:
         if self.kind not in FORMATS:
             raise KafkaError(f"format={self.kind!r}; it is one of {', '.join(FORMATS)}")
         for name in self.keys:
+            if name in schema.names and is_nested(schema.field(name).type):
+                raise KafkaError(f"key column {name!r} is an array, a map or a struct")
             if name not in schema.names:
                 raise KafkaError(f"no key column {name!r}; there are {', '.join(schema.names)}")
         if self.registry is not None:
@@ -126,7 +130,8 @@ def _texts(column: pa.Array) -> list[Any]:
     elif kind == pa.string():
         return [_text(value) for value in column.to_pylist()]
     else:
-        return [_text(_plain(value)) for value in column.to_pylist()]
+        values = column.to_pylist(maps_as_pydicts="strict")
+        return [_text(_plain(value)) for value in values]
     return ["null" if text is None else text for text in texts] if column.null_count else texts
 
 
@@ -139,6 +144,12 @@ def _json(value: Any) -> bytes:
 
 
 _text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _key_text(key: Any) -> str:
+    """What JSON has for a key of a map, or a struct's field."""
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else _text(plain)
 
 
 def _plain(value: Any) -> Any:
@@ -158,5 +169,9 @@ def _plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case decimal.Decimal():
             return f"{value:f}"
+        case list():
+            return [_plain(each) for each in value]
+        case dict():
+            return {_key_text(key): _plain(each) for key, each in value.items()}
         case _:
             raise KafkaError(f"JSON has no {type(value).__name__}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.schema import canonical, is_nested
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.claimed_table import (
     ClaimedTableWriter,
@@ -158,7 +159,8 @@ class DeltaSinkWriter(ClaimedTableWriter):
 def require_columns(table: DeltaTable, schema: pa.Schema, name: str) -> None:
     """Raise `SchemaMismatch` unless the table has the columns."""
     found = pa.schema(table.schema().to_arrow())
-    require_fitting({f.name: f.type for f in found}, {f.name: f.type for f in schema}, name)
+    have = {f.name: canonical(f.type) if is_nested(f.type) else f.type for f in found}
+    require_fitting(have, {f.name: f.type for f in schema}, name)
 
 
 @contextmanager

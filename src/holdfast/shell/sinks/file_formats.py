@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.schema import is_nested
+
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
@@ -34,7 +36,9 @@ def _parquet(table: pa.Table, file: Any) -> None:
     repeating = [
         name
         for name in table.column_names
-        if name not in packed and 2 * pc.count_distinct(first.column(name)).as_py() <= len(first)
+        if name not in packed
+        and not is_nested(table.schema.field(name).type)
+        and 2 * pc.count_distinct(first.column(name)).as_py() <= len(first)
     ]
     parquet.write_table(table, file, use_dictionary=repeating, column_encoding=packed)
 

@@ -35,6 +35,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.feed_rows import FEED_FIELDS
+from holdfast.core.model.schema import canonical
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
@@ -551,9 +552,7 @@ class _Writing:
         self._root = options["path"]
         self._has_watermark = is_true(options, "watermark")
         self._checkpoint = options.get("checkpointlocation", "")
-        attributes = [
-            f.with_type(_UTC) if pa.types.is_timestamp(f.type) and f.type.tz else f for f in schema
-        ]
+        attributes = [f.with_type(canonical(f.type)) for f in schema]
         if "delayms" in options and "delayus" in options:
             raise StorageError("options delayMs and delayUs say the same; give one")
         delay_us = whole_number(options, "delayms", 0) * 1000 + whole_number(options, "delayus", 0)

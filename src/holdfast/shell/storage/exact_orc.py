@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.schema import canonical, is_nested
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -45,7 +47,17 @@ def _is_same(own: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a type of a file is that of a stream; ORC's timestamps have no zone."""
     if pa.types.is_timestamp(wanted):
         return bool(own == pa.timestamp("ns")) and wanted.tz is not None
-    return bool(own == wanted)
+    if is_nested(wanted) and _holds_date(wanted):
+        return False
+    return bool((canonical(own) if is_nested(own) else own) == wanted)
+
+
+def _holds_date(of: pa.DataType) -> bool:
+    """Whether days are within it, whose calendar nobody looks at there."""
+    if pa.types.is_map(of):
+        return _holds_date(of.key_type) or _holds_date(of.item_type)
+    parts = (of.field(n).type for n in range(of.num_fields))
+    return bool(pa.types.is_date(of)) or any(map(_holds_date, parts))
 
 
 def require_new_calendar(rows: pa.RecordBatch) -> None:

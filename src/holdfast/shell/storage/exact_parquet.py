@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from holdfast.core.model.schema import canonical, is_nested
 from holdfast.shell.storage.user_files import UserFileError, opened
 
 if TYPE_CHECKING:
@@ -106,4 +107,4 @@ def _is_same(own: pa.DataType, wanted: pa.DataType, is_instant: bool) -> bool:
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(own):
         is_zoned = is_instant or own.tz is not None
         return is_zoned == (wanted.tz is not None) and own.unit in ("ms", "us")
-    return bool(own == wanted)
+    return bool((canonical(own) if is_nested(own) else own) == wanted)

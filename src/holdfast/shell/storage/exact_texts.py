@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.schema import is_nested
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -49,6 +51,7 @@ def why_not_of_text(path: str, name: str, fields: Iterable[pa.Field]) -> str:
         return "it is packed"
     for field in fields:
         is_odd = pa.types.is_timestamp(field.type) and field.type.tz is None
+        is_odd = is_odd or is_nested(field.type) or pa.types.is_binary(field.type)
         if name == "json":  # Spark reads these by way of other numbers.
             is_odd = is_odd or pa.types.is_decimal(field.type) or field.type == pa.float32()
         if is_odd:

@@ -30,8 +30,10 @@ def collected(of: Aggregate, over: Any = None, order: Sequence[Any] | None = Non
         return _list(value, order) if order is not None else windowed(F.collect_list(value))
     if of.function == "collect_set":
         return F.sort_array(windowed(F.collect_set(value)))
-    if of.function.startswith("percentile"):
-        return windowed(F.expr(of.sql))
+    if of.function == "percentile":
+        return windowed(F.percentile(value, of.percentages[0]))
+    if of.function == "percentiles":
+        return windowed(F.percentile(value, list(of.percentages)))
     ascending = F.sort_array(windowed(F.collect_list(value)))
     picked = [_ranked(ascending, each) for each in of.percentages]
     if of.function == "approx_percentile":

@@ -37,7 +37,10 @@ GIVEN: dict[str, Any] = {
         T.MapType(T.StringType(), T.ArrayType(T.LongType())),
     ),
     "named": F.udf(lambda box: f"{box.n} {box['w']}", T.StringType()),
-    "boxed": F.udf(lambda n: (n, ["x"]), T.StructType.fromDDL("n BIGINT, w ARRAY<STRING>")),
+    "boxed": F.udf(
+        lambda n: (n, ["x"]),
+        T.StructType().add("n", T.LongType()).add("w", T.ArrayType(T.StringType())),
+    ),
     "cut": F.udf(lambda n: [1.5], T.ArrayType(T.LongType())),
 }
 FUNCTIONS = {name: user_function(name, given) for name, given in GIVEN.items()}
@@ -60,7 +63,7 @@ def values(sql: str) -> list[Any]:
         ("next_one(next_one(n)) AS m", [3, None, 32]),
         ("nothing() + n", [8, None, 37]),
         ("counted(words)", [[("a", [1, None])], [], None]),
-        ("named(struct(n, words AS w))", ["1 ['a']", "None []", "30 None"]),
+        ("named(named_struct('n', n, 'w', words))", ["1 ['a']", "None []", "30 None"]),
         ("boxed(n).w[0]", ["x", "x", "x"]),
         ("CASE WHEN n < 10 THEN next_one(n) ELSE 0 END", [2, 0, 0]),
         ("year(later(at))", [2023, 2023, None]),

@@ -86,19 +86,7 @@ def files_source(
     given = tuple(sorted((name, str(value)) for name, value in (options or {}).items()))
     of = FilesFormat(format, given, has_dead_letters)
     columns = _inferred(path, of) if schema is None else schema_from(schema)
-    for field in columns:
-        if not is_carried(field.type):
-            raise DataflowError(
-                f"column {field.name!r} is {field.type}; Holdfast carries {CARRIED}. Leave it out "
-                "of schema=..."
-            )
-    for field in columns if format in ("csv", "json") else ():
-        is_local = pa.types.is_timestamp(field.type) and field.type.tz is None
-        if is_nested(field.type) or pa.types.is_binary(field.type) or is_local:
-            raise UnsupportedError(
-                f"column {field.name!r} is {name_of(field.type)}, which nodes do not read of "
-                f"{format}: have Spark read the files, flow.source(spark.read.{format}(...))"
-            )
+    _require_types(columns, format)
     if format in ("csv", "json") and _CORRUPT in columns.names:
         raise DataflowError(
             f"column {_CORRUPT!r} is where Spark puts bad lines; leave it out of schema=..., and "
@@ -112,6 +100,23 @@ def files_source(
     ahead_us = None if ahead is None else duration_us(ahead)
     meta = IngestMeta(columns, time, delay_us, ahead_us, of)
     return FilesSource(path, meta, ends, trigger is not None)
+
+
+def _require_types(columns: pa.Schema, format: str) -> None:
+    """Raise `DataflowError` or `UnsupportedError` for a column that nodes do not read."""
+    for field in columns:
+        if not is_carried(field.type):
+            raise DataflowError(
+                f"column {field.name!r} is {field.type}; Holdfast carries {CARRIED}. Leave it out "
+                "of schema=..."
+            )
+    for field in columns if format in ("csv", "json") else ():
+        is_local = pa.types.is_timestamp(field.type) and field.type.tz is None
+        if is_nested(field.type) or pa.types.is_binary(field.type) or is_local:
+            raise UnsupportedError(
+                f"column {field.name!r} is {name_of(field.type)}, which nodes do not read of "
+                f"{format}: have Spark read the files, flow.source(spark.read.{format}(...))"
+            )
 
 
 def delta_source(

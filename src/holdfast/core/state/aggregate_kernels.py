@@ -286,11 +286,9 @@ def _fold(
             return False
         arena[at + 1] = np.int64(low_total)
         arena[at + 2] = total
-    elif operation == MIN_WORD:
-        if seen == 0 or value < arena[at + 1]:
-            arena[at + 1] = value
-    elif operation == MAX_WORD:
-        if seen == 0 or value > arena[at + 1]:
+    elif operation in (MIN_WORD, MAX_WORD):
+        old = arena[at + 1]
+        if seen == 0 or (value < old if operation == MIN_WORD else value > old):
             arena[at + 1] = value
     elif operation in (MIN_DECIMAL, MAX_DECIMAL):
         high = arguments[row + 1, i]

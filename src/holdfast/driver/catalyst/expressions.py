@@ -105,9 +105,10 @@ def text_of(tree: Expression, written: Written) -> str:
             return f"{text_of(parts[0], written)}[{text_of(parts[1], written)}]"
         case "LambdaFunction":
             body, *names = (text_of(each, written) for each in parts)
-            return f"({', '.join(names)}) -> {body}"
+            given = names[0] if len(names) == 1 else f"({', '.join(names)})"
+            return f"{given} -> {body}"
         case "NamedLambdaVariable":
-            return quoted(tree.name)
+            return tree.name
         case "In":
             value, *listed = (text_of(each, written) for each in parts)
             return f"({value} IN ({', '.join(listed)}))"

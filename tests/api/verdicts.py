@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions import EvaluationError, compile_expression
-from holdfast.api.expressions.types import is_nested, name_of
+from holdfast.api.expressions.types import name_of
+from holdfast.core.model.schema import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from holdfast.api.expressions.types import CARRIED, carried_schema, is_carried, is_nested
+from holdfast.api.expressions.types import CARRIED, carried_schema, is_carried
+from holdfast.core.model.schema import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression
-from holdfast.api.expressions.types import is_nested
 from holdfast.api.expressions.user_functions import Takes, UserFunction
+from holdfast.core.model.schema import is_nested
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.errors import DataflowError, UnsupportedError
 

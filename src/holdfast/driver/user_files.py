@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
-from holdfast.api.expressions.types import CARRIED, canonical, is_carried, is_nested, name_of
+from holdfast.api.expressions.types import CARRIED, is_carried, name_of
 from holdfast.api.windows import duration_us
+from holdfast.core.model.schema import canonical, is_nested
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource

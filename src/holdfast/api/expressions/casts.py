@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from holdfast.api.expressions import moments
 from holdfast.api.expressions.nested import arrays_from, maps_from, parts_of, per_array
-from holdfast.api.expressions.types import TIMESTAMP, as_decimal, is_nested, name_of
+from holdfast.api.expressions.types import TIMESTAMP, as_decimal, name_of
 from holdfast.api.expressions.values import (
     Column,
     EvaluationError,
@@ -23,6 +23,7 @@ from holdfast.api.expressions.values import (
     derived,
     per_distinct,
 )
+from holdfast.core.model.schema import is_nested
 from holdfast.errors import UnsupportedError
 
 Kernel = tuple[Callable[[Column], Column], bool]

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from holdfast.api.expressions.casts import coerce
 from holdfast.api.expressions.nested import per_array
-from holdfast.api.expressions.types import common_type, decimal_of, is_nested, name_of
+from holdfast.api.expressions.types import common_type, decimal_of, name_of
 from holdfast.api.expressions.values import (
     Column,
     Value,
@@ -21,6 +21,7 @@ from holdfast.api.expressions.values import (
     is_true,
     where,
 )
+from holdfast.core.model.schema import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 _COMPARISONS: dict[str, Callable[..., Column]] = {

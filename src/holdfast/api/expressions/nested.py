@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.expressions.types import is_nested, name_of
+from holdfast.api.expressions.types import name_of
 from holdfast.api.expressions.values import Column
+from holdfast.core.model.schema import is_nested
 from holdfast.errors import UnsupportedError
 
 Row = list[int] | None

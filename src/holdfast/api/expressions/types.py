@@ -111,9 +111,9 @@ def is_carried(of: pa.DataType) -> bool:
     if is_nested(of):
         names = [of.field(n).name.lower() for n in range(of.num_fields)]
         is_clear = len(set(names)) == len(names) > 0
-        parts = (of.field(n).type for n in range(of.num_fields))
+        parts = [of.field(n).type for n in range(of.num_fields)]
         if pa.types.is_map(of):
-            parts = iter((of.key_type, of.item_type))
+            parts = [of.key_type, of.item_type]
         return is_clear and canonical(of) == of and all(map(is_carried, parts))
     is_plain = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)
     is_text = pa.types.is_string(of) or pa.types.is_binary(of)

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from holdfast.api.expressions.python_values import for_arrow, is_fitting, values_of
-from holdfast.api.expressions.types import is_carried, is_nested, name_of
+from holdfast.api.expressions.types import is_carried, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, as_array
+from holdfast.core.model.schema import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 Takes = Literal["rows", "pandas", "arrow"]

@@ -108,8 +108,10 @@ def _sizes(column: pa.Array) -> np.ndarray:
             lengths = np.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
         return _FLAG + _LENGTH + lengths
     if pa.types.is_struct(kind):
-        parts = [_sizes(part) for part in column.flatten()]
-        return np.sum([np.full(n, _FLAG, np.int64), *parts], axis=0)
+        whole = np.full(n, _FLAG, np.int64)
+        for part in column.flatten():
+            whole += _sizes(part)
+        return whole
     if is_nested(kind):
         counts, elements = _taken_apart(column)
         ends = _ends(_LENGTH + _sizes(elements))

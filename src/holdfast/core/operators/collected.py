@@ -140,7 +140,8 @@ def _is_new(of: np.ndarray, values: pa.Array) -> np.ndarray:
 
 
 def _begins(counts: np.ndarray) -> np.ndarray:
-    return np.cumsum(counts) - counts
+    begins: np.ndarray = np.cumsum(counts) - counts
+    return begins
 
 
 def _taken(values: pa.Array, at: np.ndarray, is_empty: np.ndarray) -> pa.Array:

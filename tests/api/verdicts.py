@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast.api.expressions import EvaluationError, compile_expression
 from holdfast.api.expressions.types import name_of
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 

@@ -13,7 +13,7 @@ from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.types import name_of
 from holdfast.api.steps import Aggregate, JoinField
 from holdfast.core.model.column_names import unquoted
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.storage.paths import checked_name
 

@@ -12,7 +12,7 @@ from holdfast.api.expressions.types import name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import BEGINNING_US, END_US
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.sinks.file_formats import FORMATS, is_partition_type

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.api.expressions.types import name_of
 from holdfast.api.windows import duration_us
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sinks.iceberg import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression
 from holdfast.api.expressions.user_functions import Takes, UserFunction
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.errors import DataflowError, UnsupportedError
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
 from holdfast.api.expressions.types import CARRIED, is_carried, name_of
 from holdfast.api.windows import duration_us
-from holdfast.core.model.schema import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource

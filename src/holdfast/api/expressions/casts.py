@@ -23,7 +23,7 @@ from holdfast.api.expressions.values import (
     derived,
     per_distinct,
 )
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import UnsupportedError
 
 Kernel = tuple[Callable[[Column], Column], bool]

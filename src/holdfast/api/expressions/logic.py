@@ -21,7 +21,7 @@ from holdfast.api.expressions.values import (
     is_true,
     where,
 )
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 _COMPARISONS: dict[str, Callable[..., Column]] = {

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from holdfast.api.expressions.types import name_of
 from holdfast.api.expressions.values import Column
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import UnsupportedError
 
 Row = list[int] | None

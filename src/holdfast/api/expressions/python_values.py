@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 
 KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], type, type | None], ...]] = (
     (pa.types.is_boolean, bool, None),

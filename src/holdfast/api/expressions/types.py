@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from holdfast.api.expressions.parser import TypeName
 from holdfast.api.expressions.values import Value
-from holdfast.core.model.schema import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 CARRIED = (

@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.api.expressions.python_values import for_arrow, is_fitting, values_of
 from holdfast.api.expressions.types import is_carried, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, as_array
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 Takes = Literal["rows", "pandas", "arrow"]

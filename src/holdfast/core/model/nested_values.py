@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.schema import column_of, is_nested
+from holdfast.core.model.nested_types import is_nested
+from holdfast.core.model.schema import column_of
 from holdfast.core.model.stable_hash import fixed_words, is_text, string_parts
 
 _FLAG: Final = 1

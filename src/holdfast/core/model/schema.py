@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.nested_types import is_nested
 from holdfast.core.model.stable_hash import (
     fixed_words,
     is_text,
@@ -175,28 +176,9 @@ def column_of(
     return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(content)])
 
 
-def is_nested(kind: pa.DataType) -> bool:
-    """An array, a map or a struct."""
-    return bool(pa.types.is_list(kind) or pa.types.is_map(kind) or pa.types.is_struct(kind))
-
-
 def is_interned(kind: pa.DataType) -> bool:
     """Whether pages keep values of this type apart from their records, as byte strings."""
     return is_text(kind) or is_nested(kind)
-
-
-def canonical(kind: pa.DataType) -> pa.DataType:
-    """A type as streams have it: what an array, a map's values or a struct hold may be null, and
-    moments are in microseconds UTC.
-    """
-    if pa.types.is_list(kind):
-        return pa.list_(canonical(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, canonical(field.type)) for field in kind])
-    is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
-    return pa.timestamp("us", tz="UTC") if is_moment else kind
 
 
 def require_key(kind: pa.DataType) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.schema import RecordPacking, column_of, is_interned, is_nested
+from holdfast.core.model.nested_types import is_nested
+from holdfast.core.model.schema import RecordPacking, column_of, is_interned
 from holdfast.core.model.stable_hash import (
     fixed_words,
     is_text,

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.nested_types import is_nested
 from holdfast.core.model.nested_values import from_places, to_bytes
-from holdfast.core.model.schema import is_nested
 from holdfast.core.model.stable_hash import string_parts
 from holdfast.core.state.string_kernels import places_behind_lengths
 

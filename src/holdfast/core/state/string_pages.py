@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.nested_types import is_nested
 from holdfast.core.model.nested_values import from_bytes, to_bytes
-from holdfast.core.model.schema import is_nested
 from holdfast.core.model.stable_hash import string_parts, validity
 from holdfast.core.state import hash_kernels, kernels, string_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import Registry

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
-from holdfast.core.model.schema import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.claimed_table import (
     ClaimedTableWriter,

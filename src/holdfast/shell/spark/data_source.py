@@ -35,7 +35,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.feed_rows import FEED_FIELDS
-from holdfast.core.model.schema import canonical
+from holdfast.core.model.nested_types import canonical
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.schema import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, is_nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.model.schema import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.shell.storage.user_files import UserFileError, opened
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.schema import is_nested
+from holdfast.core.model.nested_types import is_nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

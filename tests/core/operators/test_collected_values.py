@@ -151,6 +151,25 @@ def test_what_is_collected_equals_the_plain_model(rows: list[Row]) -> None:
             assert _close(expected) == _close(row[name]), name
 
 
+@given(rows=rows_strategy, cuts=cuts_of)
+@settings(max_examples=40)
+def test_a_row_in_several_windows_is_collected_in_each(rows: list[Row], cuts: list[int]) -> None:
+    kind, every = CountWindows(4, 1), [*LISTS, *UNORDERED]
+    made = KeyedWindows("c", SCHEMA, ["k"], every, windows=kind, manager=PageManager())
+    _, output = run(made, rows, cuts, 1)
+    members: dict[object, list[dict[str, Any]]] = {}
+    expected = []
+    for _, _, value in rows:
+        own = members.setdefault(value["k"], [])
+        own.append(value)
+        if len(own) >= 4:
+            expected.append(collected(own[-4:]))
+    assert len(output) == len(expected)
+    for row, wanted in zip(output, expected, strict=True):
+        for name in wanted:
+            assert _close(wanted[name]) == _close(row[name]), name
+
+
 @given(rows=rows_strategy)
 @settings(max_examples=40)
 def test_joined_sessions_have_the_values_of_all_their_rows(rows: list[Row]) -> None:

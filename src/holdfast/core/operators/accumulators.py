@@ -218,6 +218,7 @@ class Accumulators:
             ArithmeticOverflow: A sum does not fit its type.
             StateLimitExceeded: The pages are used up.
         """
+        self._keep_apart(arguments, strings)
         done = 0
         while done < len(keys):
             manager.make_room()
@@ -244,6 +245,22 @@ class Accumulators:
                 self._each[-1 - done].refuse()
             if done < len(keys):
                 groups.grow()
+
+    def _keep_apart(self, arguments: np.ndarray, strings: StringPages | None) -> None:
+        """Give each row a collected value of its own, though it stands in several windows.
+
+        A value becomes the continuation of its group's others, and so can be in one group alone.
+        """
+        for operation, _, row in self._plan.tolist():
+            if operation != kernels.COLLECT:
+                continue
+            assert strings is not None
+            references = arguments[row]
+            is_again = references != 0
+            is_again[np.unique(references, return_index=True)[1]] = False
+            if bool(is_again.any()):
+                copied = strings.gather(references[is_again], pa.large_binary())
+                references[is_again] = strings.append(copied)
 
     def update_groups(
         self, group_of: np.ndarray, sizes: np.ndarray, arguments: np.ndarray, mask: np.ndarray

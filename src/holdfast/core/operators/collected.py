@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.errors import LocalProtocolError
+from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.nested_types import is_nested
 from holdfast.core.model.nested_values import from_places, to_bytes
 from holdfast.core.model.stable_hash import string_parts
@@ -73,7 +73,8 @@ def finished(
     """
     offsets, data = string_parts(texts)
     places = np.empty(int(counts.sum()), dtype=np.int64)
-    places_behind_lengths(data, offsets[:-1].copy(), counts, places)
+    if not places_behind_lengths(data, offsets, counts, places):
+        raise InvariantViolation(f"{function}: values of a group are not as many as were counted")
     values = from_places(kind, data, places)
     of = np.repeat(np.arange(len(counts)), counts)
     if function == "collect_list":

@@ -212,15 +212,20 @@ def continue_string(
         arena[resolve(text_pages, reference, shift)] = before
 
 
-@kernel("void(uint8[::1], int64[::1], int64[::1], int64[::1])")
+@kernel("boolean(uint8[::1], int64[::1], int64[::1], int64[::1])")
 def places_behind_lengths(
-    data: np.ndarray, starts: np.ndarray, counts: np.ndarray, places: np.ndarray
-) -> None:
-    """Where things begin that lie behind each other, each behind its length in four bytes."""
+    data: np.ndarray, offsets: np.ndarray, counts: np.ndarray, places: np.ndarray
+) -> bool:
+    """Where things begin that lie behind each other, each behind its length in four bytes.
+
+    Returns whether so many of them fill each range between two offsets.
+    """
     k = 0
-    for i in range(len(starts)):
-        at = starts[i]
+    for i in range(len(counts)):
+        at = offsets[i]
         for _ in range(counts[i]):
+            if at + 4 > offsets[i + 1]:
+                return False
             length = np.int64(0)
             for part in range(4):
                 length |= np.int64(data[at + part]) << np.int64(8 * part)
@@ -228,6 +233,9 @@ def places_behind_lengths(
             places[k] = at
             at += length
             k += 1
+        if at != offsets[i + 1]:
+            return False
+    return True
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1])")

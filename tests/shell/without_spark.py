@@ -42,11 +42,12 @@ class _Context:
         )
         self.master = f"local[{_SLOTS}]"
         self._jsc = SimpleNamespace(sc=lambda: scala)
+        self._conf = SimpleNamespace(getAll=list, get=lambda _, default: default)
         self._groups: dict[int, str] = {}  # by thread
         self._running: dict[str, NodeTask] = {}  # by group
 
     def getConf(self) -> SimpleNamespace:
-        return SimpleNamespace(getAll=list, get=lambda _, default: default)
+        return self._conf
 
     def setJobGroup(self, group: str, _: str) -> None:
         self._groups[threading.get_ident()] = group

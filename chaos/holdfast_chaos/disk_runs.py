@@ -67,7 +67,11 @@ UNITS: Final = ("fast", "sessions")
 _DISK_MB: Final = 48
 _STRIKES: Final = 3
 _MODULE: Final = "holdfast_chaos.disk_runs"
-_OPTIONS: Final = {"spark.holdfast.failuresMax": "1000"}
+_OPTIONS: Final = {
+    "spark.holdfast.failuresMax": "1000",
+    # Nodes are forks of another daemon than the warm one: it has their environment, and comes late.
+    "spark.holdfast.launchTimeoutMs": "240000",
+}
 _NAMED: Final = tuple(
     each.__name__
     for each in vars(errors).values()

@@ -115,9 +115,10 @@ class _Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """The last one has come."""
+        """The last one has come; it may be the first one."""
         self._is_over.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 def run(kills: int, seed: int, folder: Path, kind: str = "delta") -> KillsOutcome:

@@ -48,3 +48,10 @@ def test_what_tables_lack_and_have_too_many_is_counted(
     outcome = tables(tmp_path, ids, counts)
     assert (outcome.lost, outcome.doubled, outcome.wrong) == found
     assert outcome.is_right == (found == (0, 0, 0))
+
+
+def test_files_that_never_began_to_come_can_be_stopped(tmp_path: Path) -> None:
+    """Else what has kept them from it would not be told."""
+    feed = delta_kills._Feed(tmp_path / "in")
+    feed.stop()
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["00000000.parquet"]

@@ -6,19 +6,17 @@ benchmarks use it; nothing else does.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.shell.kafka.client import library
 from holdfast.shell.processes import die_with_parent
+from holdfast_chaos.ports import Server, accepts, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,13 +90,17 @@ class KafkaBroker:
         """Format its storage under `folder`."""
         self._classes = f"{jar_folder}/*"
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
+        self._has_been_up = False
         folder.mkdir(parents=True, exist_ok=True)
-        port, controller_port = _free_port(), _free_port()
-        self.servers = f"127.0.0.1:{port}"
         self._settings = folder / "server.properties"
-        self._settings.write_text(_properties(port, controller_port, folder / "logs"))
+        self._choose_ports()
         self._run("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._settings))
+
+    def _choose_ports(self) -> None:
+        self._port, controller_port = free_port(), free_port()
+        self.servers = f"127.0.0.1:{self._port}"
+        self._settings.write_text(_properties(self._port, controller_port, self._folder / "logs"))
 
     def _command(self, name: str, *arguments: str) -> list[str]:
         return ["java", *_JVM, "-cp", self._classes, name, *arguments]
@@ -108,17 +110,20 @@ class KafkaBroker:
         if done.returncode != 0:
             raise NoBroker(f"{name} failed: {(done.stdout + done.stderr)[-500:]}")
 
-    @property
-    def pid(self) -> int:
-        """Of its process. Raises `NoBroker` if it is not running."""
-        if self._process is None:
-            raise NoBroker("the broker is not running")
-        return self._process.pid
+    def start(self) -> None:
+        """Start it; returns when it answers. Raises `ServerFailed` if it does not.
 
-    def start(self, *, waits: bool = True) -> None:
-        """Start it; unless told otherwise, return when it answers."""
+        The first time it may find other ports; later its clients know them.
+        """
+        self._server = Server("broker", self._folder / "broker.log", self._launch)
+        wait_until(self._answers, [self._server], "the broker", _UP_S)
+        self._has_been_up = True
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        if not self._has_been_up:
+            self._choose_ports()
         with (self._folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 self._command("kafka.Kafka", str(self._settings)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -126,19 +131,14 @@ class KafkaBroker:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        if waits:
-            self.wait_until_up()
 
-    def wait_until_up(self) -> None:
-        """Return when it answers. Raises `NoBroker` if it does not."""
-        admin = self.admin()
-        deadline_s = time.monotonic() + _UP_S
-        while time.monotonic() < deadline_s and self._process and self._process.poll() is None:
-            with suppress(library().KafkaException):
-                if admin.list_topics(timeout=1.0).brokers:
-                    return
-        text = (self._folder / "broker.log").read_text(errors="replace")
-        raise NoBroker(f"the broker does not answer: {text[-1000:]}")
+    def _answers(self) -> bool:
+        if not accepts(self._port):
+            return False
+        try:
+            return bool(self.admin().list_topics(timeout=1.0).brokers)
+        except library().KafkaException:
+            return False
 
     def admin(self) -> Any:
         """A client for its administration."""
@@ -161,16 +161,9 @@ class KafkaBroker:
 
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
-            self._process = None
-
-    def restart(self) -> None:
-        """Kill it and bring it up again."""
-        self.kill()
-        self.start()
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
 
 
 @contextmanager
@@ -182,12 +175,6 @@ def kafka_broker(cache: Path) -> Iterator[KafkaBroker]:
         stack.callback(broker.kill)
         broker.start()
         yield broker
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _properties(port: int, controller_port: int, logs: Path) -> str:

@@ -11,21 +11,21 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 import pyspark
 
-from holdfast.errors import HoldfastError
 from holdfast.shell.processes import die_with_parent, is_alive
 from holdfast_chaos.hosts import Hosts, make_hosts
+from holdfast_chaos.ports import Server, free_port, wait_until
 
 HOME: Final = os.path.dirname(pyspark.__file__)
 DISK_VARIABLE: Final = "HOLDFAST_DISK"
@@ -44,10 +44,9 @@ _SPARK: Final = {
     "spark.io.encryption.enabled": "true",
 }
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # Many small ones on one machine.
-
-
-class ClusterFailed(HoldfastError):
-    """The cluster did not come up, or one of its processes has ended by itself."""
+_THIS_PORT_OR_NONE: Final = (
+    "-Dspark.port.maxRetries=0"  # Else it takes the next, where nobody asks.
+)
 
 
 class StandaloneCluster:
@@ -74,32 +73,28 @@ class StandaloneCluster:
             hosts: Where; by default what the machine permits.
 
         Raises:
-            ClusterFailed: It did not come up.
+            ServerFailed: It did not come up.
         """
         self.hosts = hosts or make_hosts(workers)
         self._folder = folder
         self._slots = slots
         self._executor_mb = executor_mb
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # 0: the master
-        self._open: list[IO[bytes]] = []
-        folder.mkdir(parents=True, exist_ok=True)
-        address = self.hosts.address(0)
-        port, self._ui_port = _free_port(address), _free_port(address)
-        self.master = f"spark://{address}:{port}"
+        self._conf = conf or {}
+        self._servers: dict[int, Server] = {}  # 0: the master
         self._properties = folder / "spark.properties"
-        self._write_properties(conf or {})
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._start(0, ["master.Master", "--port", str(port)], self._ui_port)
+            self._servers[0] = Server("master", self.log(0), self._launch_master)
             self._wait(lambda: self._registered() is not None, "the master")
             for number in range(1, workers + 1):
                 self.start_worker(number)
-            for number in range(1, workers + 1):
-                self.wait_for_worker(number)
+            addresses = {self.hosts.address(number) for number in self.workers}
+            self._wait(lambda: addresses <= set(self._registered() or ()), "all workers")
         except BaseException:
             self.close()
             raise
 
-    def _write_properties(self, conf: dict[str, str]) -> None:
+    def _write_properties(self) -> None:
         """All settings in a file that only its owner reads: a command line is seen by everybody."""
         address = self.hosts.address(0)
         settings = {
@@ -115,7 +110,7 @@ class StandaloneCluster:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
-            **conf,
+            **self._conf,
         }
         descriptor = os.open(self._properties, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as out:
@@ -134,7 +129,7 @@ class StandaloneCluster:
             "SPARK_LOCAL_IP": address,
             "SPARK_LOCAL_DIRS": str(disk),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA if number else f"{_JAVA} {_THIS_PORT_OR_NONE}",
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -150,51 +145,56 @@ class StandaloneCluster:
         """What a master (0) or worker has written."""
         return self._folder / f"{'worker' if number else 'master'}-{number}.log"
 
-    def _start(self, number: int, more: list[str], ui_port: int) -> None:
-        address = self.hosts.address(number)
-        name, *arguments = more
+    def _launch(self, number: int, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [
             os.path.join(HOME, "bin", "spark-class"),
             f"org.apache.spark.deploy.{name}",
-            *("--host", address, "--webui-port", str(ui_port)),
+            *("--host", self.hosts.address(number)),
             *("--properties-file", str(self._properties)),
             *arguments,
         ]
-        log = self.log(number).open("ab")
-        self._open.append(log)
-        self._processes[number] = subprocess.Popen(
-            self.hosts.command(number, command),
-            env=self._environment(number),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
-        )
+        with self.log(number).open("ab") as log:
+            return subprocess.Popen(
+                self.hosts.command(number, command),
+                env=self._environment(number),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=die_with_parent,
+            )
+
+    def _launch_master(self) -> subprocess.Popen[bytes]:
+        address = self.hosts.address(0)
+        port, self._ui_port = free_port(address), free_port(address)
+        self.master = f"spark://{address}:{port}"
+        self._write_properties()
+        ports = ["--port", str(port), "--webui-port", str(self._ui_port)]
+        return self._launch(0, "master.Master", *ports)
 
     def start_worker(self, number: int) -> None:
         """Start a worker, from 1 on; see `wait_for_worker`."""
         memory_mb = APPLICATIONS * self._executor_mb + 128
-        arguments = ["--cores", str(self._slots), "--memory", f"{memory_mb}m"]
+        size = ["--cores", str(self._slots), "--memory", f"{memory_mb}m", "--webui-port", "0"]
         work = ["--work-dir", str(self._folder / f"work-{number}")]
-        self._start(number, ["worker.Worker", *arguments, *work, self.master], 0)
+        launch = partial(self._launch, number, "worker.Worker", *size, *work, self.master)
+        self._servers[number] = Server(f"worker {number}", self.log(number), launch)
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL to a worker; its executors notice and end themselves."""
-        self._processes[number].kill()
-        self._processes[number].wait()
+        self._servers[number].kill()
 
     def wait_for_worker(self, number: int) -> None:
-        """Until the master knows it. Raises `ClusterFailed`."""
+        """Until the master knows it. Raises `ServerFailed`."""
         address = self.hosts.address(number)
         self._wait(lambda: address in (self._registered() or ()), f"worker {number}")
 
     @property
     def workers(self) -> list[int]:
         """The numbers of all workers that were started."""
-        return [number for number in self._processes if number]
+        return [number for number in self._servers if number]
 
     def wait_for_executors(self) -> None:
-        """Until an application has one on every worker. Raises `ClusterFailed`."""
+        """Until an application has one on every worker. Raises `ServerFailed`."""
         is_so = lambda: all(self.executors(number) for number in self.workers)  # noqa: E731
         self._wait(is_so, "an executor on every worker")
 
@@ -206,7 +206,7 @@ class StandaloneCluster:
 
     def worker_of(self, pid: int) -> int | None:
         """On which worker a process runs; None: on none, or it is gone."""
-        of_pid = {process.pid: number for number, process in self._processes.items()}
+        of_pid = {server.process.pid: number for number, server in self._servers.items()}
         for ancestor in ancestors(pid):
             if ancestor in of_pid:
                 return of_pid[ancestor]
@@ -214,17 +214,11 @@ class StandaloneCluster:
 
     def executors(self, number: int) -> list[int]:
         """The processes of a worker's executors."""
-        return children(self._processes[number].pid)
+        return children(self._servers[number].process.pid)
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline_s = time.monotonic() + _UP_S
-        while not is_so():
-            for number, process in self._processes.items():
-                if process.poll() not in (None, -signal.SIGKILL):
-                    raise ClusterFailed(f"{self.log(number)}: {_end_of(self.log(number))}")
-            if time.monotonic() > deadline_s:
-                raise ClusterFailed(f"{what} did not come up within {_UP_S:.0f} s")
-            time.sleep(_POLL_S)
+        wanted = [s for s in self._servers.values() if s.process.poll() != -signal.SIGKILL]
+        wait_until(is_so, wanted, what, _UP_S)
 
     def _registered(self) -> list[str] | None:
         """The addresses of workers that live, as the master says; None: it says nothing yet."""
@@ -279,13 +273,10 @@ class StandaloneCluster:
 
     def close(self) -> None:
         """End all processes, the executors too, and take the hosts away."""
-        executors = [pid for number in self._processes for pid in self.executors(number)]
-        for process in reversed(list(self._processes.values())):
-            process.kill()
-            process.wait()
+        executors = [pid for number in self._servers for pid in self.executors(number)]
+        for server in reversed(list(self._servers.values())):
+            server.kill()
         wait_for_end(executors)
-        for log in self._open:
-            log.close()
         self.hosts.close()
         self._properties.unlink(missing_ok=True)
 
@@ -331,13 +322,3 @@ def children(pid: int) -> list[int]:
     """The children of a process."""
     everybody = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
     return [other for other in everybody if parent(other) == pid]
-
-
-def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-def _end_of(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-5:])

@@ -2,15 +2,17 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from pathlib import Path
 
 import fsspec
 import pytest
+
+from holdfast_chaos.ports import Server, accepts, free_port, wait_until
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -23,23 +25,24 @@ ENVIRONMENT = {
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """Run the server; what the environment must say so that fsspec finds it."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(
-        command,
-        env={**os.environ, **ENVIRONMENT},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_for(port, server)
-        yield {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    finally:
-        server.terminate()
-        server.wait(20)
-        _forget()
+    with tempfile.TemporaryDirectory() as folder:
+        log, port = Path(folder, "log"), 0
+
+        def launch() -> subprocess.Popen[bytes]:
+            nonlocal port
+            port = free_port()
+            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+            with log.open("ab") as out:
+                environment = {**os.environ, **ENVIRONMENT}
+                return subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+
+        server = Server("S3 server", log, launch)
+        try:
+            wait_until(lambda: accepts(port), [server], "the S3 server", 60)
+            yield {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+        finally:
+            server.kill()
+            _forget()
 
 
 @contextmanager
@@ -60,15 +63,3 @@ def _forget() -> None:
         from s3fs import S3FileSystem
 
         S3FileSystem.clear_instance_cache()
-
-
-def _wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < deadline_s and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise AssertionError("the S3 server did not come up")

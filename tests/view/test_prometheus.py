@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -19,6 +18,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from test_metrics import DASHBOARD, RULES, query
 
 from holdfast.view.metrics import FAMILIES, QueryCollector
+from holdfast_chaos.ports import Server, free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = ROOT / "deploy" / "prometheus" / "prometheus.yml"
@@ -31,12 +31,6 @@ pytestmark = pytest.mark.skipif(
     PROMETHEUS is None or PROMTOOL is None,
     reason="no Prometheus; on Debian: apt-get install -y --no-install-recommends prometheus",
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def promtool(*arguments: str | Path, folder: Path) -> str:
@@ -140,26 +134,30 @@ def server(tmp_path: Path) -> Iterator[str]:
     settings = settings.replace("127.0.0.1:9464", target).replace(": 5s", ": 200ms")
     (tmp_path / "prometheus.yml").write_text(settings)
     shutil.copy(RULES, tmp_path / RULES.name)
-    at = f"127.0.0.1:{free_port()}"
-    command = [str(PROMETHEUS), "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
-    with (
-        (tmp_path / "log").open("w") as log,
-        subprocess.Popen(
-            [*command, f"--web.listen-address={at}"],
-            cwd=tmp_path,
-            stdout=log,
-            stderr=log,
-            env={"PATH": os.environ["PATH"]},
-        ) as running,
-    ):
-        try:
-            yield f"http://{at}"
-        finally:
-            running.terminate()
-            running.wait(30)
-            metrics.shutdown()
-            metrics.server_close()
-            thread.join()
+    at = ""
+
+    def launch() -> subprocess.Popen[bytes]:
+        nonlocal at
+        at = f"127.0.0.1:{free_port()}"
+        command = [str(PROMETHEUS), "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+        with (tmp_path / "log").open("ab") as log:
+            return subprocess.Popen(
+                [*command, f"--web.listen-address={at}"],
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ["PATH"]},
+            )
+
+    running = Server("Prometheus", tmp_path / "log", launch)
+    try:
+        wait_until(lambda: bool(ask(f"http://{at}", "status/buildinfo")), [running], "it", 60)
+        yield f"http://{at}"
+    finally:
+        running.kill()
+        metrics.shutdown()
+        metrics.server_close()
+        thread.join()
 
 
 def ask(server: str, path: str, **arguments: str) -> Any:

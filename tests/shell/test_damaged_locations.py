@@ -50,11 +50,14 @@ class Kind:
     """Folders that its runs must have left, so that the test sees what it is for."""
     only: str = ""
     """Below which folder files are damaged, where the others are those of another kind."""
+    is_like_others: bool = False
+    """Whether the files beside those of `leaves` are read by the same code in another kind, where
+    each is damaged in every way: then those are only cut, changed and removed."""
 
 
 KINDS: Final = {
     "plain": Kind(leaves=("coordinator", "ingest", "streams", "metrics")),
-    "checkpoints": Kind(OFTEN, leaves=("checkpoint",)),
+    "checkpoints": Kind(OFTEN, leaves=("checkpoint",), is_like_others=True),
     "spill": Kind(
         options={
             "spark.holdfast.outputQueueBytes": "1024",
@@ -62,12 +65,13 @@ KINDS: Final = {
             "spark.holdfast.passTuples": "100",
         },
         leaves=("spill",),
+        is_like_others=True,
     ),
-    "standbys": Kind(hf.ActiveStandby(), has_passes=True, leaves=("passes",)),
-    "passive": Kind(hf.PassiveStandby(), has_passes=True, leaves=("passes",)),
+    "standbys": Kind(hf.ActiveStandby(), has_passes=True, leaves=("passes",), is_like_others=True),
+    "passive": Kind(hf.PassiveStandby(), has_passes=True, leaves=("passes",), is_like_others=True),
     "data nodes": Kind(EMBEDDED, leaves=("chunks",), only="chunks/"),
     "url": Kind(scheme="local://", leaves=("coordinator", "streams")),
-    "url, checkpoints": Kind(OFTEN, scheme="local://", leaves=("checkpoint",)),
+    "url, checkpoints": Kind(OFTEN, scheme="local://", leaves=("checkpoint",), is_like_others=True),
 }
 
 
@@ -146,6 +150,13 @@ class Location:
         """Those that the restarts meet damaged."""
         return [file for file in self.files() if file.startswith(self.kind.only)]
 
+    def damages(self, file: str) -> Mapping[str, Callable[[Path], Any]]:
+        """In which ways it is damaged."""
+        own = tuple(f"{folder}/" for folder in self.kind.leaves)
+        if self.kind.is_like_others and not file.startswith(own):
+            return {name: DAMAGES[name] for name in ("half", "a byte", "gone")}
+        return DAMAGES
+
     def restore(self) -> None:
         """All as it was before the restart."""
         shutil.rmtree(self.folder)
@@ -219,7 +230,7 @@ def test_every_file_damaged_in_every_way_is_named_with_a_cure_or_has_no_effect(
         assert any(file.startswith(f"{folder}/") for file in files), (folder, files)
     wrong = []
     for file in location.damaged():
-        for name, damage in DAMAGES.items():
+        for name, damage in location.damages(file).items():
             location.restore()
             location.damage(file, damage)
             outcome = location.outcome()

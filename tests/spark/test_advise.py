@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, Protections
+from holdfast.cli.main import app
 from holdfast.driver import starting
 from holdfast.driver.advice import Advice, refusals
 from holdfast.driver.measurements import Measurements
@@ -74,12 +76,12 @@ def test_a_running_query_is_measured_and_leaves_what_it_was_like(
     assert advice.is_planned
     assert planned == [flow]
     assert left.refused == {"ingest": {}, "counts": {}}
-    done = holdfast(str(tmp_path), "--recovery-ms", "60000", "--json")
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["advise", str(tmp_path), "--recovery-ms", "60000", "--json"])
+    assert done.exit_code == 0, done.exception
     recorded = json.loads(done.stdout)
     assert recorded["protection"]["counts"] in ("UpstreamBackup()", "Checkpointed()")
-    none = holdfast(str(tmp_path), "--recovery-ms", "1")
-    assert none.returncode == 1
+    none = CliRunner().invoke(app, ["advise", str(tmp_path), "--recovery-ms", "1"])
+    assert none.exit_code == 1
     assert "none meets all objectives" in " ".join(none.stdout.split())
 
 

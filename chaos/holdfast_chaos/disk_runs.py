@@ -15,6 +15,7 @@ A seed is an intent and not a replay: kinds and moments are drawn, the machine h
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -66,6 +67,12 @@ PROTECTIONS: Final = (
 UNITS: Final = ("fast", "sessions")
 _DISK_MB: Final = 48
 _STRIKES: Final = 3
+_LOADED_FIRST: Final = (
+    "holdfast.core.operators.bsort",
+    "holdfast.api.dataflow",
+    "holdfast.driver.starting",
+    "holdfast.driver.verification",
+)
 _MODULE: Final = "holdfast_chaos.disk_runs"
 _OPTIONS: Final = {
     "spark.holdfast.failuresMax": "1000",
@@ -294,6 +301,8 @@ def drive(spark: SparkSession, given: argparse.Namespace) -> None:
 def _drive_on_spark(given: argparse.Namespace) -> None:
     """The same, its nodes in the environment that they are given."""
     os.environ.pop("LD_PRELOAD", None)  # Spark's Java is no part of this.
+    for module in _LOADED_FIRST:  # A session loads them in a thread; see failing_machine.py.
+        importlib.import_module(module)
     spark = hf.session("holdfast-disk-runs")
     spark.sparkContext.setLogLevel("OFF")
     spark.sparkContext.environment.update(json.loads(given.environment))

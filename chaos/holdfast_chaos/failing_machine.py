@@ -9,7 +9,8 @@ Four traps of these tools, each of which ends in a process that waits for ever:
 1. A library that is being loaded begins a thread, as Arrow's does for its allocator. That one's
    first call goes to libfiu, which locks its table and asks the loader for a symbol; the loader is
    locked. Whoever loads calls `mmap`, for which libfiu wants its table. Every other import of
-   pyarrow ended so. So libraries are told to begin no threads as they are loaded.
+   pyarrow ended so. So libraries are told to begin no threads as they are loaded, and who has
+   threads of its own loads its libraries before it begins them.
 2. libfiu is told what to refuse through pipes that belong to a process. `fiu-ctrl` opens them, and
    waits for the other end; a node that has just died has none. What is said here waits for nobody.
 3. libfaketime also moves the monotonic clock, but not the waiting of `sem_clockwait`, which Python

@@ -1,4 +1,4 @@
-"""What is looked for in Delta tables after kills is found."""
+"""Kills lose and double nothing in tables of others; and what is looked for there is found."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from deltalake import write_deltalake
 
 from holdfast_chaos import delta_kills
 from holdfast_chaos.delta_kills import KillsOutcome
-from holdfast_chaos.tables import DeltaTables
+from holdfast_chaos.tables import KINDS, DeltaTables
 
 FIRST_US = 1_700_000_000_000_000
 ROWS = 40_000
 """Forty seconds of event time."""
+KILLS = 6
 
 
 def tables(folder: Path, ids: list[int], counts: list[int]) -> KillsOutcome:
@@ -55,3 +56,13 @@ def test_files_that_never_began_to_come_can_be_stopped(tmp_path: Path) -> None:
     feed = delta_kills._Feed(tmp_path / "in")
     feed.stop()
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["00000000.parquet"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_kills_lose_and_double_no_row(tmp_path: Path, kind: str) -> None:
+    found = delta_kills.run(KILLS, 2, tmp_path, kind)
+    assert found.is_right, found.to_json()
+    assert sum(found.kills.values()) == KILLS
+    assert found.rows > 0
+    assert found.versions > 1

@@ -208,7 +208,7 @@ def _compare(
     seconds: dict[str, list[float]] = {name: [] for name in ("holdfast", "log", *peers)}
     baseline.run(query, places, timeout_s=_TIMEOUT_S)
     small = _recorded(query, sizes.tuples[query] // _SMALL, folder / "small")
-    found = _run_holdfast(spark, query, inputs, "files")
+    pyarrow_cpu_s = _run_holdfast(spark, query, inputs, "files", has_pyarrow=True)["pyarrow_cpu_s"]
     runs: list[dict[str, Any]] = []
     thousandths: list[float] = []
     for repeat in range(sizes.repeats):
@@ -229,6 +229,7 @@ def _compare(
         "ratio": {name: round(medians[name] / medians["holdfast"], 2) for name in peers},
         "moments": sorted(runs, key=lambda run: run["seconds"])[len(runs) // 2]["moments"],
         "thousandth_seconds": median(thousandths),
+        "pyarrow_cpu_s": pyarrow_cpu_s,
         "is_identical": found["digest"] == expected,
     }
 
@@ -240,7 +241,12 @@ def _recorded(query: str, tuples: int, folder: Path) -> dict[str, Recording]:
 
 
 def _run_holdfast(
-    spark: SparkSession, query: str, inputs: dict[str, Recording], into: str
+    spark: SparkSession,
+    query: str,
+    inputs: dict[str, Recording],
+    into: str,
+    *,
+    has_pyarrow: bool = False,
 ) -> dict[str, Any]:
     """Seconds from `start` to the last result, moments on the way, and the results' digest.
 
@@ -249,6 +255,7 @@ def _run_holdfast(
         query: Of NexMark.
         inputs: Files by kind of event.
         into: `log`, `files` or `delta`.
+        has_pyarrow: Whether pyarrow reads and writes the same files afterwards.
     """
 
     def source(flow: Dataflow, kind: str) -> Stream:
@@ -278,7 +285,11 @@ def _run_holdfast(
         if read != given:
             raise BenchFailed(f"Holdfast, {query}: read {read} of {given}")
         rows = spark.read.parquet(out) if into == "files" else running.to_dataframe()
-        return {"seconds": round(seconds, 3), "moments": found, "digest": digest(rows)}
+        told = {"seconds": round(seconds, 3), "moments": found, "digest": digest(rows)}
+        if has_pyarrow:
+            places = {kind: recording.parquet for kind, recording in inputs.items()}
+            told["pyarrow_cpu_s"] = moments.by_pyarrow(query, places, _shown_files(out, into))
+        return told
 
 
 def _shown_files(folder: str, into: str) -> list[Path]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
 
 from holdfast_bench import cold_start, files, moments, reading
 from holdfast_chaos import delta_kills
@@ -53,7 +57,24 @@ def test_the_page_says_where_the_seconds_of_a_query_go(tmp_path: Path) -> None:
     found["queries"]["q12"] |= {"moments": told | {"over": 2.5, "cpu_nodes": 4.0}}
     found["queries"]["q12"] |= {"thousandth_seconds": 0.75}
     seen = " | ".join(f"{told[name]:.2f}" for name in ("listed", "first", "last"))
-    assert f"| Q12 | - | - | {seen} | 2.50 | 0.75 | 4.00 | - |" in files.render(found)
+    assert f"| Q12 | - | - | {seen} | 2.50 | 0.75 | 4.00 | - | - |" in files.render(found)
+    found["queries"]["q12"]["pyarrow_cpu_s"] = 1.5
+    assert "| 4.00 | - | 1.50 |" in files.render(found)
+
+
+def test_pyarrow_alone_reads_and_writes_what_a_query_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(moments.time, "thread_time", lambda: next(ticks))
+    for query, kinds in moments.COLUMNS.items():
+        made = files._recorded(query, 400, tmp_path / query)
+        assert made.keys() == kinds.keys()
+        places = {kind: recording.parquet for kind, recording in made.items()}
+        read = [path for place in places.values() for path in Path(place).iterdir()]
+        for kind, place in places.items():
+            assert set(kinds[kind]) <= set(pq.read_schema(next(Path(place).iterdir())).names)
+        assert moments.by_pyarrow(query, places, read[:3]) == len(read) + 3
 
 
 def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() -> None:

@@ -285,7 +285,11 @@ def _run_holdfast(
         if read != given:
             raise BenchFailed(f"Holdfast, {query}: read {read} of {given}")
         rows = spark.read.parquet(out) if into == "files" else running.to_dataframe()
-        told = {"seconds": round(seconds, 3), "moments": found, "digest": digest(rows)}
+        told: dict[str, Any] = {
+            "seconds": round(seconds, 3),
+            "moments": found,
+            "digest": digest(rows),
+        }
         if has_pyarrow:
             places = {kind: recording.parquet for kind, recording in inputs.items()}
             told["pyarrow_cpu_s"] = moments.by_pyarrow(query, places, _shown_files(out, into))

@@ -78,9 +78,14 @@ def require_key(column: str, schema: pa.Schema, what: str) -> None:
 
 
 def require_timestamp(column: str, schema: pa.Schema) -> None:
-    """Raise `DataflowError` unless there is such a column, of timestamps."""
-    if not pa.types.is_timestamp(known_column(column, schema).type):
-        raise DataflowError(f"time column {column!r} is {schema.field(column).type}, no timestamp")
+    """Raise `DataflowError` unless there is such a column, of moments."""
+    kind = known_column(column, schema).type
+    if not pa.types.is_timestamp(kind):
+        raise DataflowError(f"time column {column!r} is {kind}, no timestamp")
+    if kind.tz is None:
+        raise DataflowError(
+            f"time column {column!r} is TIMESTAMP_NTZ, no moment; cast it to TIMESTAMP before"
+        )
 
 
 def ddl(schema: pa.Schema) -> str:
@@ -147,12 +152,12 @@ def _percentages(text: str, function: str, arguments: str) -> tuple[str, tuple[f
     """What a percentile is of, its percentages, and whether they are an array."""
     call, _ = tree.parse(f"{function}({arguments})")
     given = call.arguments if isinstance(call, tree.Call) else ()
-    most = 3 if function == "approx_percentile" else 2
     if len(given) < 2:
         raise DataflowError(f"{text!r}: {function} takes a value, and a percentage from 0 to 1")
-    if len(given) > most:
+    is_exact = function == "percentile"
+    if len(given) > 3 or (is_exact and len(given) > 2 and not _is_one(given[2])):
         raise UnsupportedError(f"{text!r}: of {function} there is no frequency; repeat the rows")
-    if len(given) == 3:
+    if len(given) == 3 and not is_exact:
         accuracy = _constant(text, given[2])
         if not isinstance(accuracy, int) or not 0 < accuracy <= _ACCURACY_MAX:
             raise DataflowError(f"{text!r}: the accuracy {given[2].text} is no positive number")
@@ -162,6 +167,11 @@ def _percentages(text: str, function: str, arguments: str) -> tuple[str, tuple[f
     if not several or not all(is_known) or not all(0 <= each <= 1 for each in several):
         raise DataflowError(f"{text!r}: {given[1].text} is no percentage from 0.0 to 1.0")
     return given[0].text, tuple(map(float, several)), isinstance(found, list)
+
+
+def _is_one(part: tree.Tree) -> bool:
+    """Whether it is 1, as Spark writes that each row counts once."""
+    return isinstance(part, tree.Literal) and part.text.upper() in ("1", "1L")
 
 
 def _constant(text: str, part: tree.Tree) -> Any:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from holdfast.shell.spark.arrow_schemas import to_arrow_schema
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema, to_arrow_schema
 from holdfast.shell.spark.data_source import LogSource, checked
 
 if TYPE_CHECKING:

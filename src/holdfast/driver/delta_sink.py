@@ -11,6 +11,7 @@ from holdfast.api.windows import duration_us
 from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError
 from holdfast.shell.sinks.delta import DeltaSinkSpec, Progress, require_columns
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema
 from holdfast.shell.storage.errors import BadName, SchemaMismatch
 from holdfast.shell.storage.paths import check_url
 from holdfast.shell.storage.places import is_remote, whole_place
@@ -70,7 +71,7 @@ class DeltaSink(TableSink):
         """All that the table holds now, whoever has written it; by way of the driver's memory."""
         del name, location
         rows = self._opened().to_pyarrow_table().select(schema.names).cast(schema)
-        return spark.createDataFrame(rows)
+        return spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
     def _opened(self) -> DeltaTable:
         from deltalake import DeltaTable

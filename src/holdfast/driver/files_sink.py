@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pyspark.sql.pandas.types import from_arrow_schema
-
 from holdfast.api.expressions.types import name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.column_names import quoted
@@ -18,6 +16,7 @@ from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.sinks.file_formats import FORMATS, is_partition_type
 from holdfast.shell.sinks.files import CutStore, FilesSinkSpec
 from holdfast.shell.sinks.user_folder import user_folder
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema
 from holdfast.shell.storage.errors import BadName
 from holdfast.shell.storage.paths import check_url
 from holdfast.shell.storage.places import is_remote, store_at, whole_place

@@ -39,7 +39,7 @@ def applied(
     Raises:
         UnsupportedError: What it gives is not settled by the rows.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from holdfast.shell.spark.arrow_schemas import from_arrow_schema
 
     if not function.is_deterministic:
         raise UnsupportedError(

@@ -19,6 +19,7 @@ from holdfast.shell.sinks.iceberg import (
     opened,
     require_columns,
 )
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema
 from holdfast.shell.storage.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class IcebergSink(TableSink):
         """All that the table holds now, whoever has written it; by way of the driver's memory."""
         del name, location
         rows = self._opened().scan().to_arrow().select(schema.names).cast(schema)
-        return spark.createDataFrame(rows)
+        return spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
     def _opened(self) -> Table:
         return opened(self.catalog, self.table)

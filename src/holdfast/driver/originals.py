@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from holdfast.api.steps import (
     FromFiles,
@@ -37,6 +36,7 @@ from holdfast.driver.comparable import comparable
 from holdfast.driver.kept_part import beginning_at, removed_text
 from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.active_session import active_session
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.storage.commit_counting import CommitFinder, user_files_of

@@ -38,7 +38,7 @@ def processed(
     Raises:
         UnsupportedError: What it gives is not settled by the rows.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from holdfast.shell.spark.arrow_schemas import from_arrow_schema
 
     if of.time == "processing":
         raise UnsupportedError(

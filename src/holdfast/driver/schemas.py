@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.api.expressions.types import CARRIED, carried_schema, is_carried
-from holdfast.core.model.nested_types import is_nested
+from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -25,16 +25,15 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     for each in schema.fields:
         _require_bytes(each.name, each.dataType)
     fields = []
-    for field in carried_schema(to_arrow_schema(schema).remove_metadata()):
+    for field in to_arrow_schema(schema).remove_metadata():
         field = field.remove_metadata()  # Spark's watermark is no property of our streams.
-        of_spark = schema[field.name].dataType
-        if not is_carried(field.type) or _holds_other(of_spark):
+        of_spark, kind = schema[field.name].dataType, canonical(field.type)
+        if not is_carried(kind) or _holds_other(of_spark):
             raise UnsupportedError(
                 f"column {field.name!r} is {of_spark.simpleString()}; Holdfast carries {CARRIED}: "
                 "select or flatten it in the DataFrame before"
             )
-        is_zoned = pa.types.is_timestamp(field.type)
-        fields.append(field.with_type(pa.timestamp("us", tz="UTC")) if is_zoned else field)
+        fields.append(field.with_type(kind))
     return pa.schema(fields)
 
 

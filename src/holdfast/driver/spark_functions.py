@@ -62,5 +62,7 @@ def register(spark: SparkSession, functions: Iterable[UserFunction]) -> None:
 
     made: dict[str, Any] = {"rows": F.udf, "pandas": F.pandas_udf, "arrow": F.arrow_udf}
     for each in functions:
-        wrapped = made[each.takes](each.function, from_arrow_type(each.type))
+        wrapped = made[each.takes](
+            each.function, from_arrow_type(each.type, prefer_timestamp_ntz=True)
+        )
         spark.udf.register(each.name, wrapped)

@@ -69,6 +69,7 @@ _AGGREGATES: Final = {
     "BitXorAgg": "bit_xor",
     "CollectList": "collect_list",
     "CollectSet": "collect_set",
+    "Median": "median",
     "Percentile": "percentile",
     "ApproximatePercentile": "approx_percentile",
 }
@@ -143,8 +144,6 @@ def aggregate_text_of(tree: Expression, written: Written) -> str:
     """
     function, *condition = tree.children
     what = str(tree.java.sql())
-    if function.kind == "Median" and len(function.children) == 1:
-        (function,) = function.children  # What Spark computes in its place.
     name = _AGGREGATES.get(function.kind)
     if name is None:
         raise untranslatable(what, f"there are {', '.join(_AGGREGATES.values())}")
@@ -159,11 +158,6 @@ def aggregate_text_of(tree: Expression, written: Written) -> str:
         raise untranslatable(what, "of distinct values there is count alone")
     first = function.children[0]
     arguments = [text_of(each, written) for each in function.children]
-    if function.kind == "Percentile":
-        frequency = function.children[2]
-        if frequency.kind != "Literal" or str(frequency.fields["value"]) != "1":
-            raise untranslatable(what, "each row counts once")
-        del arguments[2]
     text = ", ".join(arguments)
     if name == "count" and first.kind == "Literal" and first.fields["value"] is not None:
         text = "*"

@@ -1,4 +1,4 @@
-"""Arrow's schema of Spark's, whichever version of Spark it is."""
+"""Arrow's schema of Spark's and back, whichever version of Spark it is."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ _ZONE: Final[dict[str, Any]] = {"timezone": "UTC"} if _TAKES_ZONE else {}
 def to_arrow_schema(schema: StructType) -> pa.Schema:
     """As Spark converts it, with times in UTC."""
     return types.to_arrow_schema(schema, **_ZONE)
+
+
+def from_arrow_schema(schema: pa.Schema) -> StructType:
+    """As Spark converts it; times without a zone have none in Spark either."""
+    return types.from_arrow_schema(schema, prefer_timestamp_ntz=True)

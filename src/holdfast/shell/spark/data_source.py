@@ -31,7 +31,6 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.feed_rows import FEED_FIELDS
@@ -40,7 +39,7 @@ from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.active_session import active_session
-from holdfast.shell.spark.arrow_schemas import to_arrow_schema
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema, to_arrow_schema
 from holdfast.shell.spark.data_source_options import is_true, whole_number
 from holdfast.shell.spark.offsets import offset_of, place_in
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters

@@ -124,8 +124,13 @@ class Feed:
         ingest_log.append_batch(self._path, [file], ends=ends)
         self.rows += _ROWS
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there are not enough yet."""
+        return self.rows < _ROWS_MAX
+
     def _feed(self) -> None:
-        while self.rows < _ROWS_MAX and not self._is_over.wait(_ROWS_S):
+        while self.has_more and not self._is_over.wait(_ROWS_S):
             self.add()
 
     def start(self) -> None:
@@ -243,8 +248,11 @@ class Run:
             yield kind
 
     def _wait_for_more_rows(self) -> None:
+        """Where kills take long, the last row may have come long before the last kill."""
         before = self._driver.told["rows"]
-        self._driver.wait(lambda: self._driver.told["rows"] > before, "more rows")
+        self._driver.wait(
+            lambda: self._driver.told["rows"] > before or not self._feed.has_more, "more rows"
+        )
 
     def _nodes(self) -> list[tuple[str, int]]:
         """Those with windows, with their process ids, where they are up."""

@@ -48,6 +48,19 @@ def test_damage_changes_one_segment(tmp_path: Path, damage: str) -> None:
         assert sum((a ^ b).bit_count() for a, b in zip(changed, whole, strict=True)) == 1
 
 
+@pytest.mark.parametrize("has_more", [True, False])
+def test_nobody_waits_for_more_rows_where_all_have_come(has_more: bool) -> None:
+    run = Run.__new__(Run)
+    seen: list[bool] = []
+    driver = SimpleNamespace(told={"rows": 500}, wait=lambda is_so, what: seen.append(is_so()))
+    run._driver = driver  # type: ignore[assignment]
+    run._feed = SimpleNamespace(has_more=has_more)  # type: ignore[assignment]
+    run._wait_for_more_rows()
+    driver.wait = lambda is_so, what: (driver.told.update(rows=501), seen.append(is_so()))
+    run._wait_for_more_rows()
+    assert seen == [not has_more, True]
+
+
 def judged(damage: str, error: str, *differences: str) -> Outcome:
     """Of a query that has ended so."""
     run = Run.__new__(Run)

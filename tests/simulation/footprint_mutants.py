@@ -12,7 +12,6 @@ from mutants import Mutant
 from holdfast.core.haunit.durability.eventual import Eventual
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
 from holdfast.core.haunit.events import TrimFootprints
-from holdfast.core.operators import footprinted_aggregate
 from holdfast.core.operators.base import NOTHING, chosen
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
@@ -197,13 +196,6 @@ def _put_back_a_row_late(_: Any) -> Any:
     return replay
 
 
-def _take_all_segments_for_unchanged(_: Any) -> Any:
-    def prints(entries: Any) -> Any:
-        return np.zeros(-(-len(entries) // footprinted_aggregate.SEGMENT), dtype=np.int64)
-
-    return prints
-
-
 def _open_a_tail_behind_its_pass(original: Any) -> Any:
     def say(self: FootprintWriter, place: Any) -> Any:
         self._stood_at = place
@@ -223,15 +215,6 @@ def _leave_a_tail_out(original: Any) -> Any:
         return original(self, chosen(rows, np.flatnonzero(known)), low) if known.any() else NOTHING
 
     return update
-
-
-def _have_unfinished_parts_again(original: Any) -> Any:
-    def adopt(self: FootprintedJoin, bodies: Any, *arguments: Any) -> Any:
-        found = original(self, bodies, *arguments)
-        self._beyond = {start: [0, 0] for start in self._beyond}
-        return found
-
-    return adopt
 
 
 def _take_what_a_key_holds_again(_: Any) -> Any:
@@ -298,9 +281,6 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     "puts a segment back behind its cut": _mutant(
         FootprintedAggregate, "_replay", _put_back_a_row_late
     ),
-    "lets segments rest that have changed": _mutant(
-        footprinted_aggregate, "_prints", _take_all_segments_for_unchanged
-    ),
     "says of a tail that it opened behind its pass": _mutant(
         FootprintWriter, "say", _open_a_tail_behind_its_pass
     ),
@@ -312,8 +292,5 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     ),
     "leaves new groups out of a replay": _mutant(
         FootprintedAggregate, "_update", _leave_a_tail_out
-    ),
-    "has rows of unfinished parts again": _mutant(
-        FootprintedJoin, "adopt_footprints", _have_unfinished_parts_again, "window_join"
     ),
 }

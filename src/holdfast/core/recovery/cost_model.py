@@ -167,7 +167,7 @@ class Surroundings:
         sync_ms: Until what was handed to a durable log is in it.
         store_bytes_per_ms: Speed of the checkpoint store.
         indicator_cost_us: To keep or map the indicators of one operator, or one path, once.
-        footprint_share: Of a node's time for writing windows.
+        footprint_share: Of a node's time, for footprints.
         footprint_mark_ms: Of it, for the record before a restart point.
         footprint_bytes_per_ms: How fast windows are written in that time, and read back.
         footprint_replay: How many times as long a tuple takes in a replay as elsewhere.
@@ -188,7 +188,7 @@ class Surroundings:
     sync_ms: float = 0.0
     store_bytes_per_ms: float = 500_000.0
     indicator_cost_us: float = 1.0
-    footprint_share: float = 0.05
+    footprint_share: float = 0.05 / 1.5
     footprint_mark_ms: float = 0.4
     footprint_bytes_per_ms: float = 100_000.0
     footprint_replay: float = 1.5
@@ -492,7 +492,7 @@ def eventual_checkpoints(
     if is_written and unit.input_tuples_per_s:
         written_per_s = unit.input_tuples_per_s / max(since, 1.0)
     bytes_per_s += written_per_s * unit.state_bytes + _restart_points_bytes_per_s(unit, around)
-    processing = 100 * (written_per_s * load_ms / 1000 + mark_ms / apart_ms)
+    processing = 150 * (written_per_s * load_ms / 1000 + mark_ms / apart_ms)
     processing += _indicators_percent(unit, around, 2)
     percent = _percent_of_input(unit, bytes_per_s)
     return failure, RunTimeCost(0.0, bytes_per_s, percent, processing)

@@ -155,6 +155,8 @@ FULL: Final = Sizes(
     state_bytes=512 << 20,
     runs=100,
 )
+_SLOTS: Final = len(_SOURCES) + 2 * FULL.chain + 1
+"""Of the longest chain: its sources, two replicas of each unit, the sink."""
 
 
 def run(
@@ -178,7 +180,7 @@ def run(
     results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
     results["measured"] = {}
     if set(only) & set(ON_SPARK):
-        with bench_session("dpc", 8) as spark:
+        with bench_session("dpc", _SLOTS) as spark:
             for name in [each for each in ON_SPARK if each in only]:
                 say(f"dpc: {name}")
                 if name in _OF_COMBINATIONS:

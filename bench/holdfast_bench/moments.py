@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS: Final = 1 << 17
 MOMENTS: Final = ("started", "up", "listed", "first", "last", "over")
-COLUMNS: Final = {
+COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "q1": {"bid": ("auction", "bidder", "price", "date_time")},
     "q3": {
         "person": ("id", "name", "city", "state", "date_time"),

@@ -11,7 +11,7 @@ from placed_rows import PlacedRows
 
 from holdfast.core.checkpoint.eventual import ExtentSize, RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
-from holdfast.core.model.footprints import FootprintKind, FootprintsDamaged
+from holdfast.core.model.footprints import FootprintKind, FootprintsDamaged, PassMark
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators import footprinted_aggregate
@@ -27,6 +27,7 @@ from holdfast.core.recovery.extent import Extent, ExtentSearch
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire import log_records
 from holdfast.core.wire.log_records import LogRecord, RecordKind
+from holdfast.driver import rescaled_footprints
 
 SCHEMA = pa.schema([("k", pa.string()), ("f", pa.float64()), ("x", pa.int64()), ("s", pa.string())])
 KEYS = ("k", "f")
@@ -134,15 +135,18 @@ class Input(PlacedRows):
 
     taken: int = 0
 
-    def take(self, first: int, end: int) -> tuple[Rows | None, np.ndarray]:
-        """Rows as a pass is given them."""
+    def take(
+        self, first: int, end: int, starts: tuple[int, ...] | None = None
+    ) -> tuple[Rows | None, np.ndarray]:
+        """Rows as a pass is given them; in a replay, those that streams send from `starts` on."""
         low = np.array(self.before(first), dtype=np.int64)
-        if first == end:
+        some = self.again((0,) * self.streams if starts is None else starts, first, end)
+        if not some:
             return None, low
-        columns = {f: [r[2][f] for r in self.rows[first:end]] for f in SCHEMA.names}
-        times = np.array([r[1] for r in self.rows[first:end]], dtype=np.int64)
-        batch = pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
-        return Rows(batch, times, np.arange(end - first, dtype=np.int64), 0), low
+        rows = [self.rows[at] for at in some]
+        batch = pa.RecordBatch.from_pylist([row[2] for row in rows], schema=SCHEMA)
+        times = np.array([row[1] for row in rows], dtype=np.int64)
+        return Rows(batch, times, np.arange(len(rows), dtype=np.int64), 0), low
 
 
 def drawn(rng: random.Random, streams: int, kind: Kind | None = None) -> Input:
@@ -163,7 +167,10 @@ def drawn(rng: random.Random, streams: int, kind: Kind | None = None) -> Input:
                 ((at + rng.uniform(0, 8), r) for at, r in enumerate(rows)), key=lambda each: each[0]
             )
         ]
-    return Input(rows, streams)
+    given = Input(rows, streams)
+    if streams > 1:
+        given.shuffle(rng, rng.choice([0, 3, 12]))
+    return given
 
 
 def rows_of(output) -> list[tuple]:
@@ -224,10 +231,10 @@ class Life:
 
     def replay(self, rng: random.Random, point: Point) -> None:
         """In silence, from T up to the cut."""
-        at = sum(point.starts)
+        at = min(self.given.again(point.starts, 0, point.taken), default=point.taken)
         while at < point.taken:
             end = min(point.taken, self.given.until(min(point.taken, at + rng.randint(1, 9))))
-            rows, low = self.given.take(at, end)
+            rows, low = self.given.take(at, end, point.starts)
             boundary_us = self.given.place(end).boundary_us
             assert not self.operator.process([rows], low, boundary_us).pieces
             at = end
@@ -405,6 +412,47 @@ def test_where_all_rows_count_a_replay_sets_no_group_aside(monkeypatch: pytest.M
     monkeypatch.setattr(footprinted_aggregate.FootprintedAggregate, "_replay", looked_at)
     other.replay(random.Random(9), life.points[-1])
     assert sorted_rows(other.operator) == sorted_rows(life.operator)
+
+
+@pytest.mark.parametrize("kind", ["long in segments", "tumbling", "sessions"])
+def test_a_row_sent_behind_one_that_was_held_comes_again_and_counts_once(kind: str) -> None:
+    """A stream sends a row of time 100, then one of 50: only this one is in the footprint."""
+    values = {"k": "a", "f": 0.5, "x": 1, "s": "s"}
+    given, log = Input([(0, 50, values), (0, 100, values), (1, 100, values)], 2), Log()
+    given.ids = [1, 0, 0]
+    life = Life(KINDS[kind], given, log, None, ALWAYS)
+    life.one_pass(1, given.place(1))
+    life.check_some(9)
+    life.note()
+    point = life.points[-1]
+    assert (point.starts, given.place(1).processed_before) == ((0, 0), (2, 0))
+    other = Life(KINDS[kind], given, log, point, ALWAYS)
+    other.replay(random.Random(1), point)
+    assert sorted_rows(other.operator) == sorted_rows(life.operator)
+    assert len(sorted_rows(other.operator)) == 1
+
+
+@pytest.mark.parametrize("kind", ["long in segments", "sliding in segments", "tumbling"])
+def test_an_elastic_restart_counts_no_row_again(kind: str) -> None:
+    """All footprints are of one cut. Rows from before it come again behind one that was held."""
+    came_again = 0
+    for seed in range(10):
+        rng = random.Random(seed)
+        given, log = drawn(rng, 2), Log()
+        given.shuffle(rng, 12)
+        life = Life(KINDS[kind], given, Log(), None, NEVER)
+        life.run(rng, len(given.rows) // 2, checks=False)
+        state, place = sorted_rows(life.operator), given.place(life.taken)
+        said = life.operator.whole()
+        mark = PassMark(len(said.windows), place.cut, place.boundary_us, place.starts, 0)
+        records = rescaled_footprints._records(life.operator, said, mark, 0)
+        log.batches += [through_the_codec(record) for record in records]
+        point = Point(life.taken, len(life.put_out), log.next_id, 0, place.starts)
+        other = Life(KINDS[kind], given, log, point, NEVER)
+        other.replay(rng, point)
+        assert sorted_rows(other.operator) == state
+        came_again += len(given.again(point.starts, 0, point.taken))
+    assert came_again
 
 
 def test_segments_that_have_not_changed_are_not_written_again() -> None:

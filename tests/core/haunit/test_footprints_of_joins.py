@@ -119,7 +119,7 @@ class Run(PlacedRows):
         next_id = self.log[-1].next_id if self.log else 0
         footprints = FootprintWriter(join, RecoveryObjective(0), next_id, extent, self.streams)
         if extent is not None:
-            self.replay(rng, join, sum(extent.starts), taken)
+            self.replay(rng, join, extent.starts, taken)
             footprints.end_replay()
         results: list[tuple] = []
         points: list[tuple[int, int, int, int]] = []
@@ -142,10 +142,14 @@ class Run(PlacedRows):
                 points.append((taken, put_out + len(results), ends_at, needed_from))
         return results, points
 
-    def replay(self, rng: random.Random, join: FootprintedJoin, at: int, taken: int) -> None:
+    def replay(
+        self, rng: random.Random, join: FootprintedJoin, starts: tuple[int, ...], taken: int
+    ) -> None:
+        at = min(self.again(starts, 0, taken), default=taken)
         while at < taken:
             end = min(taken, self.until(min(taken, at + rng.randint(1, 9))))
-            given, place = sides(self.rows[at:end]), self.place(end)
+            rows = [self.rows[n] for n in self.again(starts, at, end)]
+            given, place = sides(rows), self.place(end)
             assert not join.process(given, self.low(at), place.boundary_us).pieces
             at = end
         last = self.place(taken).boundary_us
@@ -165,6 +169,8 @@ def test_any_crashes_leave_the_pairs_of_none(
     for seed in range(20):
         rng = random.Random(seed)
         run = Run(drawn(rng), streams, how)
+        if streams > 1:
+            run.shuffle(rng, rng.choice([0, 3, 12]))
         result: list[tuple] = []
         points: list[tuple[int, int, int, int]] = []
         lives = 1 + seed % 4

@@ -17,7 +17,8 @@ and has the cut before the pass in which its first group came, so that a replay 
 Segments are written in their order. So footprints hold the first groups of a window, all of them
 but for the tail's, and a replacement has the groups in the order that its predecessor had:
 
-1. It adopts the segments. Those of the oldest cut take all rows from there on.
+1. It adopts the segments. Those of the oldest cut take all rows from there on. Rows before it are
+   left out: of several streams some come again, namely those sent behind a row that was held.
 2. The groups of a later segment are set to nothing. Whatever rows they take before its cut counts
    for nothing: where the replay comes to the cut, they are put back as the segment holds them. So
    no row has to be looked up to know whether its group takes it.
@@ -46,7 +47,7 @@ from holdfast.core.model.footprints import KEY, PART, WINDOW
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate, Words, some_of
-from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows
+from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows, chosen
 from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
 from holdfast.core.operators.written_segments import (
     NONE,
@@ -118,6 +119,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._touched: dict[int, AggregatedWindow] = {}  # by the present pass
         self._generation = 0
         self._aside: dict[int, deque[SetAside]] | None = None  # while it replays, by window
+        self._oldest = 0  # of the cuts that it replays from: what is before it counts for nothing
         self._sum_rows = groups.sum_rows
         self._summed: dict[int, int] = {}  # by window a bound of the sums of those groups
         self._low = np.zeros(1, dtype=np.int64)
@@ -355,7 +357,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     ) -> None:
         """By window where the groups that it holds are, and what; those of the oldest cut stay."""
         bound = joined([written.bound() for written in self._written.values()])
-        oldest = int(cuts[bound].min()) if len(bound) else 0
+        self._oldest = oldest = int(cuts[bound].min()) if len(bound) else 0
         self._aside = {}
         for start, (window, slots, values) in held.items():
             written = self._written[start]
@@ -431,10 +433,16 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         return output
 
     def _update(self, rows: Rows, low: np.ndarray) -> Output:
-        """While it replays, only windows that were open."""
+        """While it replays, only windows that were open, and rows from the oldest cut on."""
         if self._aside is None:
             return super()._update(rows, low)
         places = places_of(self._low, rows.time_us, rows.order)
+        if places[0] < self._oldest:
+            first = int(np.searchsorted(places, self._oldest))
+            if first == len(places):
+                return NOTHING
+            counting = np.arange(first, len(places), dtype=np.int64)
+            rows, places = chosen(rows, counting), places[first:]
         none = np.full(len(low), NO_ID, dtype=np.int64)
         if all(self._aside.get(start) == deque() for start, _ in self._spec.assign(rows.time_us)):
             return super()._update(rows, none)

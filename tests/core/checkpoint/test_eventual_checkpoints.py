@@ -75,6 +75,23 @@ def test_a_window_cannot_go_twice():
         order.gone(*[np.array([0, 0])] * 2)
 
 
+def test_windows_that_close_by_themselves_leave_nothing_behind():
+    """Also where no window is ever written again, and nobody asks how far back one was."""
+    order = FootprintOrder()
+    for number in range(100):
+        order.taken(generation(number, number), windows(number))
+        if number >= 3:
+            order.gone(*[np.array([number - 3])] * 2)
+            assert order.oldest_needed is not None
+            assert order.oldest_needed.number == number - 2
+    assert len(order._recent) == 3
+    assert order.written_since(9_750) == 98, "of those that are needed it knows"
+    for number in range(97, 100):
+        order.gone(*[np.array([number])] * 2)
+    assert order.oldest_needed is None
+    assert not order._recent
+
+
 def test_windows_are_written_before_recovery_would_take_too_long():
     objective = within_100_ms()
     assert not objective.is_due(ExtentSize(10_000, 10_000, 5))  # 10 ms and 25 ms

@@ -109,7 +109,7 @@ class FootprintOrder:
         self._generations: deque[Generation] = deque()
         self._needed: deque[Generation] = deque()  # these and older ones, of which T needs none
         self._by_number: dict[int, Generation] = {}
-        self._recent: deque[tuple[int, int]] = deque()  # bytes before, and number
+        self._recent: deque[tuple[int, int]] = deque()  # of these, too: bytes before, and number
         self._recent_from = 0
 
     @property
@@ -129,7 +129,10 @@ class FootprintOrder:
         """The oldest generation with a footprint that is needed; None: no window is open."""
         while self._needed and not self._needed[0].needed:
             del self._by_number[self._needed.popleft().number]
-        return self._needed[0] if self._needed else None
+        oldest = self._needed[0] if self._needed else None
+        while self._recent and (oldest is None or self._recent[0][1] < oldest.number):
+            self._recent_from = self._recent.popleft()[1] + 1
+        return oldest
 
     def taken(
         self, generation: Generation, windows: np.ndarray, binding: np.ndarray | None = None
@@ -173,6 +176,8 @@ class FootprintOrder:
 
     def written_since(self, nbytes: int) -> int:
         """The number from which on generations were written behind so many bytes of the log.
+
+        It may be too high by generations of which no footprint is needed.
 
         Args:
             nbytes: Never less than before.

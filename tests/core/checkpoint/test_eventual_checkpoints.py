@@ -131,6 +131,12 @@ def test_what_a_replacement_takes_before_it_reads_counts():
     assert "ActiveStandby" in said
 
 
+def test_reading_what_has_not_changed_takes_a_part_of_what_is_left_of_the_time():
+    assert within_100_ms().rest_bytes == 12_500
+    assert within_100_ms(replace(SLOW_LOG, fixed_us=60_000)).rest_bytes == 5_000
+    assert within_100_ms(replace(SLOW_LOG, fixed_us=120_000)).rest_bytes == 0
+
+
 def test_what_will_not_be_met_is_said_before() -> None:
     objective = within_100_ms()
     extent = ExtentSize(10_000, 30_000, 5_000)

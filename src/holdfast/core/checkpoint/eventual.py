@@ -317,8 +317,13 @@ class RecoveryObjective:
         """So far back in the log may be what has not changed since."""
         most = self.extent_bytes_max * _RESTING
         if self.recovery_us is not None:
-            most = min(most, self.recovery_us * _RESTING / (self.costs.byte_us or _BYTE_US))
+            most = min(most, self._left_us * _RESTING / (self.costs.byte_us or _BYTE_US))
         return int(most)
+
+    @property
+    def _left_us(self) -> float:
+        """What a replacement may take for what depends on the extent, if its time is bounded."""
+        return max(0.0, (self.recovery_us or 0) - self.costs.fixed_us)
 
     def is_due(self, extent: ExtentSize) -> bool:
         """Whether windows should be written now, so that the bounds are kept."""
@@ -326,9 +331,7 @@ class RecoveryObjective:
             return True
         if self.recovery_us is None:
             return False
-        fixed_us = self.costs.fixed_us
-        left_us = max(0.0, self.recovery_us - fixed_us)
-        return self.predicted_us(extent) - fixed_us > _EAGER * left_us
+        return self.predicted_us(extent) - self.costs.fixed_us > _EAGER * self._left_us
 
     def shortfall(self, extent: ExtentSize) -> str:
         """Why the objective is not met, or will not be, in words; empty: it is."""

@@ -491,6 +491,27 @@ def test_segments_that_have_not_changed_are_not_written_again() -> None:
     assert written(34) == wholes
 
 
+def test_text_that_counts_for_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment of one group is older than that of another one, to which all rows belong."""
+    monkeypatch.setattr(footprinted_aggregate, "SEGMENT", 1)
+    text = [f"{9999 - i}" * 40 for i in range(201)]
+    keys = ["b", "a", *("b" for _ in text[2:])]
+    rows = [(0, 1, {"k": key, "f": 0.5, "x": 1, "s": s}) for key, s in zip(keys, text, strict=True)]
+    given, log = Input(rows, 1), Log()
+    life = Life(InSegments(10_000, 10_000), given, log, None, ALWAYS)
+    for taken, segments in ((2, 9), (200, 1)):
+        life.one_pass(taken, given.place(taken))
+        life.check_some(segments)
+    life.note()
+    point = life.points[-1]
+    assert point.starts == (2,)
+    other = Life(InSegments(10_000, 10_000), given, log, point, ALWAYS)
+    adopted = other.operator.state_bytes()
+    other.replay(random.Random(1), point)
+    assert other.operator.state_bytes() == adopted
+    assert sorted_rows(other.operator) == sorted_rows(life.operator)
+
+
 @pytest.mark.parametrize("value", [1 << 62, (1 << 63) - 1])
 def test_sums_of_rows_that_count_for_nothing_may_be_too_large(
     value: int, monkeypatch: pytest.MonkeyPatch

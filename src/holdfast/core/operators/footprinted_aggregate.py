@@ -21,7 +21,8 @@ but for the tail's, and a replacement has the groups in the order that its prede
    left out: of several streams some come again, namely those sent behind a row that was held.
 2. The groups of a later segment are set to nothing. Whatever rows they take before its cut counts
    for nothing: where the replay comes to the cut, they are put back as the segment holds them. So
-   no row has to be looked up to know whether its group takes it.
+   no row has to be looked up to know whether its group takes it. Only where groups refer to strings
+   are they: text that counts for nothing would stay there until the window closes.
 3. Groups that no segment holds are the tail's. They come anew, in the order of their first rows,
    none before the tail's cut.
 4. No window opens: one without footprints had closed at the cut of the node.
@@ -119,6 +120,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._touched: dict[int, AggregatedWindow] = {}  # by the present pass
         self._generation = 0
         self._aside: dict[int, deque[SetAside]] | None = None  # while it replays, by window
+        self._floors: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # where groups are, their cuts
         self._oldest = 0  # of the cuts that it replays from: what is before it counts for nothing
         self._sum_rows = groups.sum_rows
         self._summed: dict[int, int] = {}  # by window a bound of the sums of those groups
@@ -366,6 +368,8 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
                 SetAside(cut, slots[cut_of == cut], values[cut_of == cut])
                 for cut in np.unique(cut_of[cut_of > oldest]).tolist()
             )
+            if self._groups.value_has_text and self._aside[start]:
+                self._floors[start] = slots, cut_of
             self._set_to_nothing(start, window)
 
     def _require_whole(self, start: int, segments: np.ndarray, counts: np.ndarray) -> None:
@@ -414,7 +418,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             window = self._directory.get(start) if aside else None
             while aside and window is not None:
                 self._put_back(window, aside.popleft())
-        self._aside, self._summed = None, {}
+        self._aside, self._summed, self._floors = None, {}, {}
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """As `WindowAggregate`; while it replays, it puts nothing out.
@@ -452,16 +456,39 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             if start not in self._aside:
                 continue
             window, _ = self._directory.enter(start, none, rows.created_us)
+            mine = places if numbers is None else places[numbers]
             if shared is not None:
                 words = some_of(shared, numbers)
-            elif numbers is None:
-                words = self._words(rows.batch, columns, window.strings)
             else:
-                taken = pa.array(numbers)
-                some = [c if c is None else c.take(taken) for c in columns]
-                words = self._words(rows.batch.take(taken), some, window.strings)
-            self._replay(start, window, words, places if numbers is None else places[numbers])
+                taken = None if numbers is None else pa.array(numbers)
+                batch = rows.batch if taken is None else rows.batch.take(taken)
+                some = [c if c is None or taken is None else c.take(taken) for c in columns]
+                words, mine = self._counting(start, window, batch, some, mine)
+            if len(mine):
+                self._replay(start, window, words, mine)
         return NOTHING
+
+    def _counting(
+        self,
+        start: int,
+        window: AggregatedWindow,
+        batch: pa.RecordBatch,
+        columns: Sequence[pa.Array | None],
+        places: np.ndarray,
+    ) -> tuple[Words, np.ndarray]:
+        """Words of rows with these places, without those whose text would count for nothing."""
+        assert self._aside is not None
+        if not self._aside[start] or start not in self._floors:
+            return self._words(batch, columns, window.strings), places
+        keys = self._groups.keys_of(batch, window.strings)
+        slots, cuts = self._floors[start]  # in the order of groups
+        found = window.groups.lookup_slots(keys)
+        at = np.minimum(np.searchsorted(slots, found), len(slots) - 1)
+        counting = np.flatnonzero((slots[at] != found) | (places >= cuts[at]))
+        some = pa.array(counting)
+        columns = [c if c is None else c.take(some) for c in columns]
+        arguments, mask = self._groups.arguments_of(columns, len(counting), window.strings)
+        return (np.ascontiguousarray(keys[counting]), arguments, mask), places[counting]
 
     def _replay(
         self, start: int, window: AggregatedWindow, words: Words, places: np.ndarray

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.operators.base import Operator
+from holdfast.core.operators.base import Operator, Rows, chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +137,15 @@ def places_of(low: np.ndarray, time_us: np.ndarray, order: np.ndarray) -> np.nda
     """
     places: np.ndarray = low[0] + order if len(low) == 1 else time_us
     return places
+
+
+def rows_from(rows: Rows, low: np.ndarray, cut: int) -> Rows | None:
+    """The rows at a cut and behind it; None: there are none.
+
+    Of several streams a replay brings others, too: those sent behind a row that was held.
+    """
+    places = places_of(low, rows.time_us, rows.order)
+    first = int(np.searchsorted(places, cut))
+    if first == len(places):
+        return None
+    return chosen(rows, np.arange(first, len(places), dtype=np.int64)) if first else rows

@@ -48,8 +48,8 @@ from holdfast.core.model.footprints import KEY, PART, WINDOW
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate, Words, some_of
-from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows, chosen
-from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
+from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows
+from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of, rows_from
 from holdfast.core.operators.written_segments import (
     NONE,
     RESTS,
@@ -440,13 +440,11 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         """While it replays, only windows that were open, and rows from the oldest cut on."""
         if self._aside is None:
             return super()._update(rows, low)
+        counting = rows_from(rows, self._low, self._oldest)
+        if counting is None:
+            return NOTHING
+        rows = counting
         places = places_of(self._low, rows.time_us, rows.order)
-        if places[0] < self._oldest:
-            first = int(np.searchsorted(places, self._oldest))
-            if first == len(places):
-                return NOTHING
-            counting = np.arange(first, len(places), dtype=np.int64)
-            rows, places = chosen(rows, counting), places[first:]
         none = np.full(len(low), NO_ID, dtype=np.int64)
         if all(self._aside.get(start) == deque() for start, _ in self._spec.assign(rows.time_us)):
             return super()._update(rows, none)

@@ -16,7 +16,8 @@ the input from the oldest of these on, in silence, up to the cut:
    time, so that nothing is put out now. The boundary of the cut ends the last ones.
 4. Sessions that end together are put out in the order in which they began. So rows are counted from
    the oldest footprint on, those included that no key takes: what begins in a replay has the
-   number that it had then.
+   number that it had then. Rows before its cut are left out: of several streams some come again,
+   namely those sent behind a row that was held.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.footprints import KEY, WINDOW
 from holdfast.core.model.ids import NO_ID
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
-from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows, chosen, has_rows
-from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
+from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows, chosen
+from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of, rows_from
 from holdfast.core.operators.sessions import BEGUN, EARLIEST, LATEST, VALUES_AT, SessionWindows
 from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager
@@ -52,10 +53,12 @@ class _Floors:
     Attributes:
         keys: By key the cut of its footprint, and the footprint's number.
         strings: Of the keys.
+        oldest: Of the cuts.
     """
 
     keys: UnorderedMap
     strings: StringPages | None
+    oldest: int
 
 
 class FootprintedSessions(SessionWindows, Footprinted):
@@ -233,7 +236,7 @@ class FootprintedSessions(SessionWindows, Footprinted):
         floors = UnorderedMap(manager, groups.key_words, 2)
         slots = floors.upsert_slots(groups.pack_keys(key_columns, n, strings))
         floors.write_values(slots, np.stack([cuts[generations], numbers], axis=1))
-        self._floors = _Floors(floors, strings)
+        self._floors = _Floors(floors, strings, int(cuts[generations].min()) if n else 0)
         if n:
             self._adopt_sessions(keys, bodies.columns[-1], streams)
             self._taken = int(bodies.columns[-2][0].as_py())  # of the oldest
@@ -294,12 +297,13 @@ class FootprintedSessions(SessionWindows, Footprinted):
         if self._floors is None:
             return super().process(inputs, low, boundary_us)
         (rows,) = inputs
-        if rows is not None and has_rows(rows):
-            self._numbers = self._replayed(self._floors, rows, low)
-            rows = chosen(rows, self._numbers) if len(self._numbers) else None
+        came = None if rows is None else rows_from(rows, low, self._floors.oldest)
+        rows = came
+        if came is not None:
+            self._numbers = self._replayed(self._floors, came, low)
+            rows = chosen(came, self._numbers) if len(self._numbers) else None
         super().process([rows], low, boundary_us)
-        (rows,) = inputs
-        self._taken += 0 if rows is None else len(rows.time_us)
+        self._taken += 0 if came is None else len(came.time_us)
         self._numbers = None
         return NOTHING
 

@@ -26,16 +26,40 @@ def manifest() -> Manifest:
     return Manifest(NodeId("n"), CheckpointId(6, Incarnation(1)), point, image, (), 5, 9)
 
 
-@pytest.mark.parametrize(("notes", "version"), [({}, 3), (NOTES, 4)])
+@pytest.mark.parametrize(("notes", "version"), [({}, 5), (NOTES, 6)])
 def test_notes_are_part_of_a_checkpoint_and_of_its_version(
     notes: dict[StreamId, tuple[PlacedNote, ...]], version: int
 ) -> None:
     data, checksum = encode_manifest(replace(manifest(), notes=notes))
-    assert data[7] == version
+    assert data[:8] == b"HFCKP\0\0" + bytes([version]), (
+        "versions that know 3 and 4 alone say so, and take no packed record for damage"
+    )
     got = decode_manifest(data, checksum)
     assert isinstance(got, Manifest)
     assert got.notes == notes
     assert got.point == manifest().point
+
+
+@pytest.mark.parametrize(("notes", "version"), [({}, 2), ({}, 3), (NOTES, 4)])
+def test_a_manifest_of_an_earlier_version_is_read(
+    notes: dict[StreamId, tuple[PlacedNote, ...]], version: int
+) -> None:
+    got = decode_manifest(as_version(version, replace(manifest(), notes=notes)))
+    assert isinstance(got, Manifest)
+    assert (got.point, got.notes) == (manifest().point, notes)
+
+
+@pytest.mark.parametrize("version", [1, 7])
+def test_a_manifest_of_a_version_that_is_not_known_is_refused_as_one(version: int) -> None:
+    got = decode_manifest(as_version(version, manifest()))
+    assert got == CorruptRecord("the manifest has another format version")
+
+
+def as_version(version: int, written: Manifest) -> bytes:
+    """They differ by their number alone."""
+    data, _ = encode_manifest(written)
+    changed = data[:7] + bytes([version]) + data[8:-8]
+    return changed + xxhash.xxh3_64_intdigest(changed).to_bytes(8, "little")
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ from holdfast.core.state.page_manager import PageSetId
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.note_codecs import notes_from_json, notes_to_json
 
-_MAGICS: Final = (b"HFCKP\x00\x00\x02", b"HFCKP\x00\x00\x03", b"HFCKP\x00\x00\x04")
-"""As they once were, with outputs that have no constant columns; as they are written without notes;
-as they are written with notes."""
+_MAGICS: Final = tuple(b"HFCKP\x00\x00" + bytes([version]) for version in range(2, 7))
+"""As they once were, with outputs that have no constant columns; with any narrow columns, without
+notes and with notes; as they are written, with outputs that may be packed, without notes and with
+notes. Whoever knows the former alone must not take a packed record for damage."""
 _HEAD: Final = struct.Struct("<8sQQQ")  # magic, bytes of JSON, page sets, pages
 _ARRAYS: Final[tuple[np.dtype[Any], ...]] = (np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8"))
 """Of file, position and checksum."""

@@ -16,7 +16,7 @@ from holdfast.core.haunit.plan import (
     NodePlan,
     OutputSpec,
 )
-from holdfast.core.haunit.told import GoOnTold, HaltTold, Resumed, RoundTold
+from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RoundTold
 from holdfast.core.machine import TimerFired
 from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.notes import CheckpointMarker, PlacedNote
@@ -159,6 +159,45 @@ def test_when_all_input_has_ended_a_node_with_results_asks_for_a_round():
     (point,) = _prepared(made)
     assert point.round == 5
     assert not _wants(running), "all of it is on the cut"
+
+
+def test_when_all_input_has_ended_a_node_whose_promise_waits_asks_for_a_round():
+    """1. The last tuples leave with a round. 2. The end comes. 3. A receiver outside of the region
+    closes its last windows when it is promised that nothing follows.
+    """
+    plan = replace(PLAN, inputs=PLAN.inputs[:1], outputs=(replace(PLAN.outputs[0], is_gated=True),))
+    running = _Running(plan)
+    running.step(events.PeerIncarnationLearned(NodeId("c"), ONE))
+    running.step(events.SubscribeReceived(DOWN, ONE, ONE, 0, 0, 100))
+    _complete(running, running.come(A, 0, 3, marker=5))
+    assert not _wants(running), "more may come"
+    running.step(events.BoundaryReceived(A, ONE, ONE, 3, END_US))
+    running.run()
+    assert _wants(running)
+    notes = (PlacedNote(6, 3, CheckpointMarker(6)),)
+    running.step(events.NotesReceived(A, ONE, ONE, 3, 0, None, notes))
+    made = _complete(running, running.run())
+    assert [e.boundary_us for e in made if isinstance(e, events.SendBoundary)] == [END_US]
+    assert not _wants(running), "nothing waits any more"
+
+
+def _complete(running, made):
+    """The round that it has cut for is complete."""
+    (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+    running.step(stored(prepared))
+    return running.step(LineTold(prepared.point.sequence))
+
+
+def test_a_halted_node_asks_for_no_round():
+    """It could not cut for one."""
+    running = _Running(replace(PLAN, inputs=PLAN.inputs[:1], outputs=PLAN.outputs[1:]))
+    running.come(A, 0, 3)
+    running.step(events.BoundaryReceived(A, ONE, ONE, 3, END_US))
+    running.run()
+    running.step(HaltTold(1))
+    assert not _wants(running)
+    running.step(GoOnTold(1, {}))
+    assert _wants(running)
 
 
 def _wants(running):

@@ -131,8 +131,10 @@ class Coordinated(Ruled):
         return self._want_cut(now_ms)
 
     def _want_cut(self, now_ms: int) -> list[Effect]:
-        """Ask for a round, unless one is under way, or nothing waits for it."""
+        """Ask for a round, unless one is under way, nothing waits for it, or it could not cut."""
         del now_ms
+        if self._halted is not None:
+            return []
         if self._gate.is_holding and self._begun <= max(self._rule.round(), self._over):
             return [WantRound()]
         return []

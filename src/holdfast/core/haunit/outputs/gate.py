@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
+from holdfast.core.model.ids import BEGINNING_US
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,6 +70,11 @@ class Gate:
     def promise(self, streams: Iterable[StreamId], boundary_us: int) -> None:
         """What is promised now is promised when the newest hold is let out."""
         self._holds[-1].promised |= dict.fromkeys(streams, boundary_us)
+
+    def promised(self, stream: StreamId) -> int:
+        """The newest boundary that waits here; `BEGINNING_US`: none. Cost: O(holds)."""
+        promised = (hold.promised.get(stream, BEGINNING_US) for hold in self._holds)
+        return max(promised, default=BEGINNING_US)
 
     def end(self, next_ids: dict[str, int], next_notes: dict[StreamId, int]) -> None:
         """The newest hold is complete: it lies before these ids and notes, per output stream."""

@@ -132,9 +132,15 @@ class LineGate:
 
     @property
     def is_holding(self) -> bool:
-        """Whether anything waits here. Cost: O(streams)."""
+        """Whether anything waits here, if only a promise. Cost: O(streams · holds).
+
+        1. The last tuples leave. 2. The end comes with no tuple. 3. Whoever is to close its last
+        windows for that waits for the promise alone.
+        """
         return any(sink.held for sink in self.sinks.values()) or any(
-            edge.queue.next_id > self._gate.open_ids[stream] for stream, edge in self._edges.items()
+            edge.queue.next_id > self._gate.open_ids[stream]
+            or self._gate.promised(stream) > edge.queue.boundary_us
+            for stream, edge in self._edges.items()
         )
 
     @property

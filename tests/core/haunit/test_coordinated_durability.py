@@ -188,6 +188,27 @@ def _complete(running, made):
     return running.step(LineTold(prepared.point.sequence))
 
 
+def test_a_last_round_that_another_member_aborts_is_asked_for_again_after_a_pause():
+    """This node's checkpoint is durable; the other's is not."""
+    running = _Running(replace(PLAN, inputs=PLAN.inputs[:1], outputs=PLAN.outputs[1:]))
+    running.come(A, 0, 3)
+    running.step(events.BoundaryReceived(A, ONE, ONE, 3, END_US))
+    running.run()
+    for round_, after_ms in ((5, 20), (6, 40), (7, 80)):
+        made = running.step(RoundTold(round_, round_ - 1))
+        notes = (PlacedNote(round_, 3, CheckpointMarker(round_)),)
+        made += running.step(events.NotesReceived(A, ONE, ONE, 3, 0, None, notes)) + running.run()
+        (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+        running.step(stored(prepared))
+        assert not _wants(running), "it may become complete"
+        running.step(RoundTold(0, round_))
+        running.step(RoundTold(0, round_))
+        assert not _wants(running, after_ms - 1)
+        assert _wants(running, after_ms)
+    running.step(LineTold(prepared.point.sequence))
+    assert not _wants(running, 1_000), "nothing waits any more"
+
+
 def test_a_halted_node_asks_for_no_round():
     """It could not cut for one."""
     running = _Running(replace(PLAN, inputs=PLAN.inputs[:1], outputs=PLAN.outputs[1:]))
@@ -200,8 +221,9 @@ def test_a_halted_node_asks_for_no_round():
     assert _wants(running)
 
 
-def _wants(running):
-    return any(isinstance(e, events.WantRound) for e in running.step(TimerFired("ack")))
+def _wants(running, now_ms=0):
+    made = running.node.step(TimerFired("ack"), now_ms)
+    return any(isinstance(e, events.WantRound) for e in made)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

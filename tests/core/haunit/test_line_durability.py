@@ -220,3 +220,32 @@ def test_when_all_input_has_ended_a_node_cuts_without_waiting_for_its_timer(kept
 
 def _cuts(effects):
     return [e.point.sequence for e in effects if isinstance(e, events.StoreRestartPoint)]
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_last_cut_that_came_to_nothing_is_taken_again_after_longer_and_longer_periods(kept):
+    """1. All input has ended. 2. The checkpoint fails. 3. The results waited for an interval."""
+    running = _Running(replace(PLAN, checkpoints=CheckpointPlan(1_000, kept=kept)))
+    running.process(0, 1, 2)
+    running.step(events.BoundaryReceived(A, ONE, ONE, 2, END_US))
+    running.step(events.Proceed())
+    cut_at = []
+    for now_ms in range(0, 2_500, 10):
+        for prepared in _prepared_at(running, now_ms):
+            cut_at.append(now_ms)
+            running.node.step(events.CheckpointFailed(prepared.checkpoint, "full"), now_ms)
+    assert cut_at == [0, 20, 60, 140, 300, 620, 1_260, 2_260]
+    (prepared,) = _prepared_at(running, 3_260)
+    made = running.node.step(stored(prepared), 3_260)
+    made += running.node.step(TimerFired("ack"), 3_260)
+    assert any(isinstance(e, events.StoreRestartPoint) for e in made)
+    again = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+    assert len(again) == kept - 1, "as many as lines are kept"
+    for prepared in again:
+        running.node.step(stored(prepared), 3_260)
+    assert not _prepared_at(running, 9_000)
+
+
+def _prepared_at(running, now_ms):
+    made = running.node.step(TimerFired("ack"), now_ms)
+    return [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]

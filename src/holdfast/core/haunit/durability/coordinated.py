@@ -79,10 +79,21 @@ class Coordinated(Ruled):
         """Said again, it changes nothing; a halted node hears it once it has gone on."""
         if self._halted is not None:
             return []
-        self._over = max(self._over, told.over)
+        before, self._over = self._over, max(self._over, told.over)
+        if before < self._rule.round() <= told.over and self._is_aborted(told):
+            self._come_to_nothing(now_ms)
         self._rule.over(told.over)
         self._hear_of(told.begun)
         return self._cut_if_due(now_ms)
+
+    def _is_aborted(self, told: RoundTold) -> bool:
+        """Whether the round of the last cut came to nothing, and not by this node's checkpoint.
+
+        Once a later one is under way, that one counts. With two lines kept a complete one may be
+        taken for aborted: a round more is asked for then at most, if results wait.
+        """
+        is_complete = self.points.retained[-1].round >= self._rule.round()
+        return not (is_complete or told.begun or self._failed == self._rule.round())
 
     def _hear_of(self, round_: int) -> None:
         if round_ > self._begun:

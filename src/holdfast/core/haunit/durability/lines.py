@@ -24,7 +24,8 @@ is now. Else a node without input would have one point of that, and no two lines
 
 After a recovery survivors cut when they go on, and all begin with short periods
 (recovery/first_periods.py). When all input has ended a node cuts at once: the last results wait for
-nothing that could still come.
+nothing that could still come. What a cut that comes to nothing has covered is not covered: another
+one follows after a short period, and after longer and longer ones if those come to nothing, too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import pyarrow as pa
 
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.events import (
+    CheckpointFailed,
     PeerIncarnationLearned,
     ReportHalted,
     RestartPointStored,
@@ -96,6 +98,9 @@ class Lines(Checkpointed):
         self._alike_pass = unit.passes  # the last cut was behind it
         self._alike_since = begins.point.sequence  # the first point that was
         self._alike = 1  # points that were
+        self._again_from_ms = 0  # no cut is asked for before for what one has not covered
+        self._pauses = FirstPeriods(self._checkpoints.interval_ms)  # between such cuts
+        self._pauses.recovered()
         self._periods = FirstPeriods(self._checkpoints.interval_ms)
         if begins.incarnation > 1:
             self._periods.recovered()
@@ -118,13 +123,13 @@ class Lines(Checkpointed):
         effects = super().acknowledging(now_ms, is_due=is_due)
         if self._gate.wants_cut:
             effects += self._gate_filled(now_ms)
-        elif self.unit.has_ended and (self._has_changed or self._lacks_points):
+        elif self.unit.has_ended and (self._has_changed or self._lacks_points(now_ms)):
             effects += self._want_cut(now_ms)
         return effects
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
         """Cut for what no cut covers yet; and, if nothing more came, until lines can share it."""
-        if self._lacks_points or self._gate.has_filled_since_cut:
+        if self._lacks_points(now_ms) or self._gate.has_filled_since_cut:
             return self._want_cut(now_ms)
         return []
 
@@ -133,10 +138,24 @@ class Lines(Checkpointed):
         """Whether it is not what it was at its last cut."""
         return self.unit.passes != self._alike_pass
 
-    @property
-    def _lacks_points(self) -> bool:
+    def _lacks_points(self, now_ms: int) -> bool:
         """Whether lines that share no point would have too few of what it is now."""
-        return not self._has_changed and self._alike < self._checkpoints.kept
+        if self._has_changed or self._alike >= self._checkpoints.kept:
+            return False
+        return now_ms >= self._again_from_ms
+
+    def _come_to_nothing(self, now_ms: int) -> None:
+        """There will be no line at the last cut."""
+        self._alike = max(0, self._alike - 1)
+        self._again_from_ms = now_ms + self._pauses.take(self._checkpoints.interval_ms)
+
+    def on_checkpoint_failed(self, failed: CheckpointFailed, now_ms: int) -> list[Effect]:
+        """See `Checkpointed`; the next one may be asked for."""
+        was_writing = self._chkpt_mngr.is_writing
+        effects = super().on_checkpoint_failed(failed, now_ms)
+        if was_writing and not self._chkpt_mngr.is_writing:
+            self._come_to_nothing(now_ms)
+        return effects
 
     def _want_cut(self, now_ms: int) -> list[Effect]:
         """What waits should not wait for the interval to be over."""
@@ -197,6 +216,8 @@ class Lines(Checkpointed):
         """Recovery goes back behind this point no more."""
         if not self.points.line_moved(told.sequence):
             return []
+        self._again_from_ms = 0
+        self._pauses.recovered()
         oldest = self.points.retained[-1]
         self.unit.inputs.let_go(oldest)
         return [*self.retained(), *self._gate.open_to(told.sequence), *self.ask_to_store(now_ms)]
@@ -268,6 +289,7 @@ class Lines(Checkpointed):
 
     HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Checkpointed.HANDLERS,
+        CheckpointFailed: on_checkpoint_failed,
         RestartPointStored: on_restart_point_stored,
         LineTold: on_line_told,
         HaltTold: on_halt_told,

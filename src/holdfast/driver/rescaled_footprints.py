@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from holdfast.core.checkpoint.eventual import RecoveryObjective
+from holdfast.core.haunit.durability.eventual import body_schema
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
 from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark, no_window
 from holdfast.core.operators.footprinted import Footprinted
@@ -51,6 +52,7 @@ class DividedFootprints:
         """Whether all windows that a point leads to have footprints of its cut.
 
         Raises:
+            SchemaMismatch: The log is of a version whose footprints had other columns.
             StorageError: The log cannot be read.
         """
         extent = self._extent(plan, point)
@@ -62,6 +64,7 @@ class DividedFootprints:
         """A unit's operators with the windows of an instance at such a cut; None: it had no input.
 
         Raises:
+            SchemaMismatch: The log is of a version whose footprints had other columns.
             StorageError: The log cannot be read.
         """
         extent = self._extent(plan, point)
@@ -113,7 +116,7 @@ class DividedFootprints:
             return None
         place = footprint_place(self.location, plan)
         first_id, ends_at = point.needed_from[stream], point.next_ids[stream]
-        return read_extent(place, first_id, ends_at, len(plan.inputs))
+        return read_extent(place, first_id, ends_at, len(plan.inputs), body_schema(plan))
 
 
 def _mark(plan: NodePlan, point: RestartPoint, open_windows: int) -> PassMark:

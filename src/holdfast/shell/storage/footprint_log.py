@@ -12,7 +12,7 @@ from holdfast.core.model.footprints import FootprintsDamaged, footprint_schema
 from holdfast.core.recovery.extent import ExtentSearch
 from holdfast.shell.storage.backward_reader import batches_before
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
-from holdfast.shell.storage.errors import FileDamaged
+from holdfast.shell.storage.errors import FileDamaged, SchemaMismatch
 from holdfast.shell.storage.logs import open_writer
 from holdfast.shell.storage.paths import within
 from holdfast.shell.storage.places import location_id
@@ -75,7 +75,9 @@ def open_footprints(place: str, body: pa.Schema, stream: str, incarnation: int) 
     )
 
 
-def read_extent(place: str, from_id: int, ends_at: int, streams: int) -> Extent:
+def read_extent(
+    place: str, from_id: int, ends_at: int, streams: int, body: pa.Schema | None = None
+) -> Extent:
     """The eventual checkpoint of the record that ends at a row.
 
     Args:
@@ -83,13 +85,20 @@ def read_extent(place: str, from_id: int, ends_at: int, streams: int) -> Extent:
         from_id: The first row that it needs, as the restart point says.
         ends_at: The row behind the record.
         streams: How many input streams the node has.
+        body: The columns that its operator reads; None: whatever is there, which none will read.
 
     Raises:
+        SchemaMismatch: The log holds others.
         StorageError: Rows are missing or damaged, or contradict each other.
     """
     search = ExtentSearch(ends_at, streams)
+    schema = None if body is None else footprint_schema(body)
     try:
         for batch in batches_before(place, ends_at):
+            if schema is not None and not batch.batch.schema.equals(schema):
+                raise SchemaMismatch(
+                    f"{place} holds {batch.batch.schema}, which differs from {schema}"
+                )
             search.add(batch)
             if search.is_complete or batch.first_id <= from_id:
                 break

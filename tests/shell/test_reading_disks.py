@@ -9,12 +9,18 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.model.tuples import TupleType, with_time
-from holdfast.shell.storage import ingest_log
+from holdfast.core.wire import log_records
+from holdfast.shell.storage import backward_reader, ingest_log
 from holdfast.shell.storage.backward_reader import batches_before
-from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.errors import PlaceForbidden, StorageError
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.small_files import read_at
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+from holdfast.shell.storage.stream_log import (
+    StreamLogReader,
+    StreamLogWriter,
+    _SegmentReader,
+    segments,
+)
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
 ROWS = 1_000
@@ -105,3 +111,61 @@ def test_a_disk_that_refuses_to_read_is_named_with_the_file(log: str, refusing: 
     (segment,) = Path(log).glob("*.seg")
     with pytest.raises(StorageError, match=rf"{segment}.*Input/output error; see to the disk"):
         values(log)
+
+
+def test_a_segment_that_may_not_be_read_is_named_where_a_log_is_read_backwards(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rights were taken when it had been listed."""
+    found = segments(Path(log))
+
+    def refuse(path: Path, *_: int) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(backward_reader, "segments", lambda _: found)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PlaceForbidden, match=str(found[0].path)):
+        list(batches_before(log, ROWS))
+
+
+def test_a_disk_that_refuses_to_read_behind_a_damaged_header_is_named_with_the_file(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (segment,) = Path(log).glob("*.seg")
+    damage(segment, 50)
+    pread = os.pread
+
+    def refuse(file: int, size: int, at: int) -> bytes:
+        if size == log_records.HEADER_READ_BYTES:
+            return pread(file, size, at)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", refuse)
+    with pytest.raises(StorageError, match=rf"{segment}.*Input/output error; see to the disk"):
+        values(log)
+
+
+def test_what_lies_behind_a_damaged_record_is_looked_for_in_the_file_that_is_open(
+    log: str, request: pytest.FixtureRequest
+) -> None:
+    """Its name may be gone meanwhile, and the disk may refuse."""
+    (segment,) = segments(Path(log))
+    header = log_records.decode_segment_header(segment.path.read_bytes())
+    assert isinstance(header, log_records.SegmentHeader)
+    damage(segment.path, header.size + 100)
+    reader = _SegmentReader(segment)
+    assert reader.next() is None
+    assert reader.corrupt is not None
+    segment.path.unlink()
+    assert reader.has_record_beyond(), "the end of the log"
+    request.getfixturevalue("refusing")
+    with pytest.raises(StorageError, match="Input/output error; see to the disk"):
+        reader.has_record_beyond()
+    reader.close()
+
+
+def damage(segment: Path, at: int) -> None:
+    """One bit of a file flips."""
+    data = bytearray(segment.read_bytes())
+    data[at] ^= 1
+    segment.write_bytes(bytes(data))

@@ -20,7 +20,7 @@ from holdfast.shell.storage.errors import StreamLogCorrupt, TuplesMissing
 from holdfast.shell.storage.part_log_reader import parts_backwards
 from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.segment_headers import read_header
-from holdfast.shell.storage.small_files import read_at
+from holdfast.shell.storage.small_files import open_regular, read_at
 from holdfast.shell.storage.stream_log import Segment, segments
 
 PIECE_BYTES: Final = 256 << 10
@@ -60,7 +60,7 @@ def _of_folder(place: str, before: int) -> Iterator[tuple[LogRecord, int]]:
 def _of_segment(segment: Segment) -> Iterator[LogRecord]:
     """Its records, newest first."""
     try:
-        file = os.open(segment.path, os.O_RDONLY)
+        file = open_regular(segment.path)
     except FileNotFoundError:  # Trimmed just now: whoever wants its tuples misses them.
         return
     try:

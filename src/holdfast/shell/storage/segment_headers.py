@@ -28,6 +28,16 @@ def header_of(path: Path) -> SegmentHeader | CorruptRecord | Incomplete:
         os.close(file)
 
 
+def has_records(path: Path) -> bool:
+    """Whether whole records follow a header that is none; errors as of `header_of`."""
+    file = open_regular(path)
+    try:
+        data = read_at(file, path, os.fstat(file).st_size, 0)
+    finally:
+        os.close(file)
+    return records.has_record_beyond(memoryview(data), 0, None)
+
+
 def read_header(file: int, path: Path) -> SegmentHeader | CorruptRecord | Incomplete:
     """The same of a segment that is open. Raises `StorageError`."""
     header = records.decode_segment_header(read_at(file, path, records.HEADER_READ_BYTES, 0))

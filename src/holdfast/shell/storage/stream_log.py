@@ -53,7 +53,7 @@ from holdfast.shell.storage.errors import (
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.rights import create_file, is_forbidden, make_folder, storage_error
-from holdfast.shell.storage.segment_headers import header_of
+from holdfast.shell.storage.segment_headers import has_records, header_of
 from holdfast.shell.storage.small_files import open_regular, read_at
 
 SEGMENT_BYTES = 256 << 20
@@ -123,12 +123,10 @@ class SegmentFolder:
             return self._said[place]
         try:
             header = header_of(path)
+            if isinstance(header, CorruptRecord) and has_records(path):
+                raise StreamLogCorrupt(str(path), 0, header.reason)
         except FileNotFoundError:  # Trimmed just now.
             return None
-        if isinstance(header, CorruptRecord) and records.has_record_beyond(
-            memoryview(path.read_bytes()), 0, None
-        ):
-            raise StreamLogCorrupt(str(path), 0, header.reason)
         if not isinstance(header, SegmentHeader):
             return None
         self._said[place] = header.owners
@@ -246,10 +244,9 @@ class _SegmentReader:
 
     def has_record_beyond(self) -> bool:
         """Whether a whole record follows what is corrupt, so that it is no torn end."""
-        if self.offset >= self.segment.path.stat().st_size:
-            return False
-        data = memoryview(self.segment.path.read_bytes())
-        return records.has_record_beyond(data, self.offset, self.schema)
+        size = os.fstat(self._file).st_size - self.offset
+        data = read_at(self._file, self.segment.path, max(0, size), self.offset)
+        return records.has_record_beyond(memoryview(data), 0, self.schema)
 
     def close(self) -> None:
         os.close(self._file)

@@ -267,8 +267,14 @@ class Run:
             self._driver = _started(self._folder, self.outcome)
             self._driver.wait(self._nodes, "nodes of another driver")
             return True
-        self._driver.wait(self._nodes, "a node")
-        nodes = self._nodes()
+        nodes: list[tuple[str, int]] = []
+
+        def are_up() -> bool:
+            nodes[:] = self._nodes()
+            return bool(nodes)
+
+        if not self._driver.wait(are_up, "a node"):
+            return False
         if kind == "zombie":
             return self._stop(*nodes[pick % len(nodes)])
         struck = nodes if kind == "all" else [nodes[pick % len(nodes)]]

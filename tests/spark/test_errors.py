@@ -178,8 +178,14 @@ def test_sources_need_a_time_and_types_that_streams_can_carry(spark: SparkSessio
         Dataflow("flow").source(rows(spark), name="rows", time="when")
     with pytest.raises(DataflowError, match="no timestamp"):
         Dataflow("flow").source(rows(spark), name="rows", time="v")
-    with pytest.raises(UnsupportedError, match="'many' is array<int>"):
-        schema_from_spark(spark.sql("SELECT array(1) AS many").schema)
+    for value, kind in (
+        ("INTERVAL '1' DAY", "interval day"),
+        ("array(INTERVAL '1' MONTH)", "array<interval month>"),
+        ("parse_json('1')", "variant"),
+        ("NULL", "void"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"'it' is {kind}; Holdfast carries"):
+            schema_from_spark(spark.sql(f"SELECT {value} AS it").schema)
 
 
 def test_schemas_are_read_from_ddl(spark: SparkSession) -> None:

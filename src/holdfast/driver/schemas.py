@@ -11,7 +11,7 @@ from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 
 def schema_from_spark(schema: StructType) -> pa.Schema:
@@ -20,21 +20,32 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedError: A column has a type that Holdfast does not carry.
     """
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.types import StructType
+
     from holdfast.shell.spark.arrow_schemas import to_arrow_schema
 
     for each in schema.fields:
         _require_bytes(each.name, each.dataType)
     fields = []
-    for field in to_arrow_schema(schema).remove_metadata():
-        field = field.remove_metadata()  # Spark's watermark is no property of our streams.
-        of_spark, kind = schema[field.name].dataType, canonical(field.type)
-        if not is_carried(kind) or _holds_other(of_spark):
-            raise UnsupportedError(
-                f"column {field.name!r} is {of_spark.simpleString()}; Holdfast carries {CARRIED}: "
-                "select or flatten it in the DataFrame before"
-            )
-        fields.append(field.with_type(kind))
+    for each in schema.fields:
+        try:
+            (field,) = to_arrow_schema(StructType([each]))
+        except PySparkTypeError:  # Arrow has no such type.
+            raise _not_carried(each) from None
+        kind = canonical(field.type)
+        if not is_carried(kind) or _holds_other(each.dataType):
+            raise _not_carried(each)
+        # Spark's watermark is no property of our streams.
+        fields.append(field.remove_metadata().with_type(kind))
     return pa.schema(fields)
+
+
+def _not_carried(column: StructField) -> UnsupportedError:
+    return UnsupportedError(
+        f"column {column.name!r} is {column.dataType.simpleString()}; Holdfast carries {CARRIED}: "
+        "select or flatten it in the DataFrame before"
+    )
 
 
 def _require_bytes(name: str, of: DataType) -> None:

@@ -160,7 +160,7 @@ def _interpolated(values: pa.Array, counts: np.ndarray, percentage: float) -> pa
     is_same = np.asarray(pc.fill_null(pc.equal(low, high), True)) | (lower == higher)
     below, above = _doubles(low), _doubles(high)
     with np.errstate(invalid="ignore"):
-        between = (higher - position) * below + (position - lower) * above
+        between = below + (above - below) * (position - lower)
     return pa.array(np.where(is_same, below, between), mask=is_empty, from_pandas=False)
 
 

@@ -223,7 +223,7 @@ def test_a_distinct_of_two_minds_is_refused(build: object, message: str) -> None
             ),
             "nulls count for first",
         ),
-        (lambda s: s.window(tumbling("1 second")).aggregate("median(price) AS m"), "'median'"),
+        (lambda s: s.window(tumbling("1 second")).aggregate("mode(price) AS m"), "'mode'"),
         (lambda s: s.join(s, on="auction", select=["left.price"], how="outer"), "how='outer'"),
         (
             lambda s: s.window(tumbling("1 second")).join(

@@ -186,16 +186,6 @@ def _take_what_a_segment_holds_again(_: Any) -> Any:
     return set_to_nothing
 
 
-def _put_back_a_row_late(_: Any) -> Any:
-    def replay(self: FootprintedAggregate, start: Any, window: Any, words: Any, at: Any) -> None:
-        assert self._aside is not None
-        self._take_part(start, window, words, 0, len(at))
-        while self._aside[start] and self._aside[start][0].cut <= at[-1]:
-            self._put_back(window, self._aside[start].popleft())
-
-    return replay
-
-
 def _open_a_tail_behind_its_pass(original: Any) -> Any:
     def say(self: FootprintWriter, place: Any) -> Any:
         self._stood_at = place
@@ -277,9 +267,6 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     ),
     "takes again what a segment holds": _mutant(
         FootprintedAggregate, "_set_to_nothing", _take_what_a_segment_holds_again
-    ),
-    "puts a segment back behind its cut": _mutant(
-        FootprintedAggregate, "_replay", _put_back_a_row_late
     ),
     "says of a tail that it opened behind its pass": _mutant(
         FootprintWriter, "say", _open_a_tail_behind_its_pass

@@ -270,7 +270,7 @@ class Run:
         nodes: list[tuple[str, int]] = []
 
         def are_up() -> bool:
-            nodes[:] = self._nodes()
+            nodes[:] = self._nodes()  # As of now: a moment later they may be others, or none.
             return bool(nodes)
 
         if not self._driver.wait(are_up, "a node"):

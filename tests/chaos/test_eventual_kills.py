@@ -86,3 +86,26 @@ def test_only_an_error_that_names_the_damage_is_let_pass(
     made: Callable[[], Outcome], violations: list[str]
 ) -> None:
     assert made().violations == violations
+
+
+def test_a_node_that_is_seen_is_struck_though_it_is_gone_a_moment_later() -> None:
+    """1. A node is there. 2. It dies of the strike before. 3. There is none to draw from."""
+    told = iter([{}, {"slow[0]": 1 << 30}, {}])
+    run = Run.__new__(Run)
+    run._draw = Draw("seen")
+
+    class Driver:
+        """Tells other nodes whenever it is asked."""
+
+        @property
+        def told(self) -> dict[str, object]:
+            return {"nodes": next(told)}
+
+        def wait(self, is_so: Callable[[], object], _: str) -> bool:
+            while not is_so():
+                pass
+            return True
+
+    run._driver = Driver()  # type: ignore[assignment]
+    assert not run._strike("node"), "there is no such process"
+    assert next(told) == {}

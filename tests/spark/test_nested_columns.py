@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.errors import DataflowError, UnsupportedError
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers have no such module.
 pytestmark = pytest.mark.slow
 COUNT = 6_000
 COLUMNS = (
@@ -21,7 +24,8 @@ COLUMNS = (
     "IF(id % 11 = 0, NULL, transform(sequence(0, id % 4), x -> concat('é', x))) AS words",
     "map(id % 3, id / 2, -1, IF(id % 5 = 0, NULL, 0.5)) AS halves",
     "IF(id % 13 = 0, NULL, named_struct('n', id, 'low', named_struct("
-    "'days', array(date_add(DATE'1999-12-31', id % 400), NULL), 'd', CAST(id AS DECIMAL(30,4))))) "
+    "'days', array(date_add(DATE'1999-12-31', CAST(id % 400 AS INT)), NULL), "
+    "'d', CAST(id AS DECIMAL(30,4))))) "
     "AS box",
     "IF(id % 17 = 0, NULL, CAST(concat('b', id) AS BINARY)) AS raw",
     "TIMESTAMP_NTZ'2020-02-29 23:59:59.999999' + make_dt_interval(0, id) AS local",
@@ -63,7 +67,7 @@ def nested(flow: hf.Dataflow, given: Any, *, by_span: bool) -> None:
     else:
         near = good.window(window).join(few, on="k", select=pairs, how="left", name="near")
     near.sink("near")
-    by_bytes = rows.key_by("raw", "local").window(hf.tumbling("10 seconds"))
+    by_bytes = rows.key_by("raw", "local").window(hf.tumbling("1 second"))
     by_bytes.aggregate("count(*) AS n", name="by_bytes").sink("by_bytes")
 
 
@@ -131,7 +135,7 @@ def test_functions_of_spark_take_and_give_nested_values(
     flow = hf.Dataflow("functions")
     flow.register_function("told", F.udf(lambda box, m: f"{box} {m}", "string"))
     flow.register_function(
-        "split", F.udf(lambda n: {str(n): [n, None]}, "map<string,array<bigint>>")
+        "spread", F.udf(lambda n: {str(n): [n, None]}, "map<string,array<bigint>>")
     )
     flow.register_function(
         "pair", F.udf(lambda n: (n, [str(n)]), "struct<n:bigint,t:array<string>>")
@@ -139,7 +143,7 @@ def test_functions_of_spark_take_and_give_nested_values(
     flow.register_function("same", F.arrow_udf(lambda w: w, "array<string>"))
     rows = flow.source(made, name="rows", time="at")
     rows.select(
-        "told(box, halves) AS told", "split(k) AS parts", "pair(k).t AS texts", "same(words) AS w"
+        "told(box, halves) AS told", "spread(k) AS parts", "pair(k).t AS texts", "same(words) AS w"
     ).sink("out")  # fmt: skip
     query = flow.start(spark, checkpointLocation=str(tmp_path))
     assert query.awaitTermination(120)

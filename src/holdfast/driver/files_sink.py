@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import pyarrow as pa
+
 from holdfast.api.expressions.types import name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.column_names import quoted
@@ -24,7 +26,6 @@ from holdfast.shell.storage.places import is_remote, store_at, whole_place
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.core.queues.file_cuts import CutRecord

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.model.nested_types import is_nested
+from holdfast.core.model.nested_types import is_nested, with_parts
 
 KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], type, type | None], ...]] = (
     (pa.types.is_boolean, bool, None),
@@ -37,7 +37,9 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def values_of(column: pa.Array) -> list[Any]:
     """Values as functions of Spark's take them: moments without a time zone, structs as `Row`."""
-    made: list[Any] = column.cast(_naive(column.type)).to_pylist(maps_as_pydicts="strict")
+    made: list[Any] = column.cast(with_parts(column.type, _naive)).to_pylist(
+        maps_as_pydicts="strict"
+    )
     if not is_nested(column.type):
         return made
     turn = _turn(column.type)
@@ -90,12 +92,6 @@ def _fields_of(of: pa.DataType, value: Any) -> Sequence[Any] | None:
 
 
 def _naive(of: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(of):
-        return pa.list_(_naive(of.value_type))
-    if pa.types.is_map(of):
-        return pa.map_(_naive(of.key_type), _naive(of.item_type))
-    if pa.types.is_struct(of):
-        return pa.struct([(field.name, _naive(field.type)) for field in of])
     return pa.timestamp("us") if pa.types.is_timestamp(of) else of
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def is_nested(kind: pa.DataType) -> bool:
@@ -10,15 +15,27 @@ def is_nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_map(kind) or pa.types.is_struct(kind))
 
 
+def with_parts(kind: pa.DataType, of_part: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with what holds nothing in it replaced by what a function gives for that.
+
+    What an array, a map's values or a struct hold may then be null.
+    """
+    if pa.types.is_list(kind):
+        return pa.list_(with_parts(kind.value_type, of_part))
+    if pa.types.is_map(kind):
+        return pa.map_(with_parts(kind.key_type, of_part), with_parts(kind.item_type, of_part))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, with_parts(field.type, of_part)) for field in kind])
+    return of_part(kind)
+
+
 def canonical(kind: pa.DataType) -> pa.DataType:
     """A type as streams have it: what an array, a map's values or a struct hold may be null, and
     moments are in microseconds UTC.
     """
-    if pa.types.is_list(kind):
-        return pa.list_(canonical(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, canonical(field.type)) for field in kind])
+    return with_parts(kind, _canonical_part)
+
+
+def _canonical_part(kind: pa.DataType) -> pa.DataType:
     is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
     return pa.timestamp("us", tz="UTC") if is_moment else kind

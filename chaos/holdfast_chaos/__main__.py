@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
 from holdfast_chaos import replicated_runs, together_runs
+from holdfast_chaos.seeds import seeds_in
 from holdfast_chaos.together_runs import SLOTS
 
 if TYPE_CHECKING:
@@ -46,11 +47,10 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:10", help="from:to")
     parser.add_argument("--report", help="a JSON file for all outcomes; those in it are kept")
     given = parser.parse_args()
-    first, _, stop = given.seeds.partition(":")
     spark = hf.session("holdfast-chaos", SLOTS)
     spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
     try:
-        found = _RUNS[given.protection](spark, range(int(first), int(stop or int(first) + 1)))
+        found = _RUNS[given.protection](spark, seeds_in(given.seeds))
     finally:
         spark.stop()
     print(json.dumps({**found, "outcomes": len(found["outcomes"])}, indent=2))

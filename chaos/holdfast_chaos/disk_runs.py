@@ -43,6 +43,7 @@ from holdfast_chaos.failing_machine import (
     SmallDisk,
 )
 from holdfast_chaos.promises import protection_named
+from holdfast_chaos.seeds import seeds_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -327,9 +328,8 @@ def _main() -> None:
     if given.drive:
         _drive_on_spark(given)
         return
-    first, _, end = given.seeds.partition(":")
     is_right = True
-    for seed in range(int(first), int(end or int(first) + 1)):
+    for seed in seeds_in(given.seeds):
         outcome = draw_run(seed, given.kind)
         with tempfile.TemporaryDirectory(prefix="holdfast-disk-") as folder:
             try:

@@ -37,6 +37,7 @@ from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.sim.draw import Draw
 from holdfast_chaos.driver_process import DriverProcess, tell
+from holdfast_chaos.seeds import seeds_in
 
 if TYPE_CHECKING:
     from holdfast.driver.query import Query
@@ -451,9 +452,8 @@ def _main() -> None:
     if given.drive:
         _drive(Path(given.drive), tuple(given.units))
         return
-    first, _, end = given.seeds.partition(":")
     is_right = True
-    for seed in range(int(first), int(end or int(first) + 1)):
+    for seed in seeds_in(given.seeds):
         with tempfile.TemporaryDirectory(prefix="holdfast-eventual-") as folder:
             outcome = Run(seed, Path(folder)).execute(given.kills, given.damage)
             print(json.dumps(asdict(outcome)), flush=True)

@@ -78,7 +78,8 @@ def test_the_demo_survives_a_silence_and_a_kill_and_says_so(
 ) -> None:
     spark.conf.set(MISSES, "50")  # A busy machine is not what is to be survived.
     try:
-        demo = Demo(spark, str(tmp_path), 10, Silence("jfk", 2.5, 2.5))
+        # So long that the others are at work in it, however late one of them came.
+        demo = Demo(spark, str(tmp_path), 20, Silence("jfk", 3.0, 8.0))
     finally:
         spark.conf.unset(MISSES)
     try:

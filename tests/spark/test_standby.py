@@ -219,7 +219,10 @@ def test_a_killed_driver_goes_on_with_standby_replicas(
 def test_a_secondary_is_promoted_on_request(spark: SparkSession, tmp_path: Path) -> None:
     tap = Tap(tmp_path / "tap", MOST)
     query = nexmark("q12", tap=tap).start(
-        spark, checkpointLocation=str(tmp_path / "q"), protection={"counts": ActiveStandby()}
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection={"counts": ActiveStandby()},
+        options={"spark.holdfast.keepAliveMisses": "100"},  # Nobody fails here, however slow.
     )
     wait_for_secondary(query, "counts[0]")
     wait_for(query, has_put_in(query, 4_000))

@@ -18,20 +18,25 @@ if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; the
   (apt-get update && apt-get install -y --no-install-recommends $lacking) >/dev/null || true
 fi
 
-# Tests that compute run beside those that wait for Spark or for servers, and give way to them. What
-# all need compiled is compiled first.
+# Tests that compute run beside those that wait for Spark or for servers, and give way to them; those
+# that wait for Spark, in two sessions. What all need compiled is compiled first.
 .venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
 # A JVM lives for minutes here: it need not optimise as for days. That halves its CPU time.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
 logs=$(mktemp -d)
-nice -n 5 .venv/bin/pytest --durations=30 -m "not slow" >"$logs/computing" 2>&1 &
-computing=$!
-.venv/bin/pytest --durations=30 -m "slow and not session" >"$logs/servers" 2>&1 &
-servers=$!
-trap 'kill "$computing" "$servers" 2>/dev/null || true; rm -rf "$logs"' EXIT
+running=()
+beside() { # LOG COMMAND...
+  "${@:2}" --durations=30 >"$logs/$1" 2>&1 &
+  running+=("$!")
+}
+beside computing nice -n 10 .venv/bin/pytest -m "not slow"
+beside servers .venv/bin/pytest -m "slow and not session"
+beside spark .venv/bin/pytest -m "slow and session" tests/spark/test_[n-z]*.py
+trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0
-.venv/bin/pytest --durations=30 -m "slow and session" || status=$?
-wait "$servers" || status=$?
-wait "$computing" || status=$?
-cat "$logs/servers" "$logs/computing"
+.venv/bin/pytest --durations=30 -m "slow and session" --ignore-glob="*/spark/test_[n-z]*" || status=$?
+for each in "${running[@]}"; do
+  wait "$each" || status=$?
+done
+cat "$logs/spark" "$logs/servers" "$logs/computing"
 exit "$status"

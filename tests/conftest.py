@@ -65,7 +65,9 @@ def refused(
 def spark() -> Iterator[SparkSession]:
     """A local session, for all tests that need one; its Python daemon is warm."""
     made = session("holdfast-tests")
-    made.conf.set("spark.holdfast.launchTimeoutMs", "240000")  # However busy the machine is.
+    # However busy the machine is.
+    made.conf.set("spark.holdfast.launchTimeoutMs", "240000")
+    made.conf.set("spark.holdfast.keepAliveMisses", "30")
     made.sparkContext.parallelize([0], 1).foreach(lambda _: None)
     yield made
     made.stop()

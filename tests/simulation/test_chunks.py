@@ -1,15 +1,21 @@
-"""The chunk store under faults, by seed; and whether the simulator would notice."""
+"""The chunk store under faults, by seed; and whether the simulator would notice.
 
+Run as a program, this looks for the seeds at which bugs are found, of all or those named.
+"""
+
+import sys
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from chunk_mutants import CHUNK_MUTANTS
-from finding import first_found
+from finding import KeptSeeds, first_found_at
 
 from holdfast.sim.chunks import FAULTS, STEPS, simulate_chunks
 
-SEEDS = 100
+SEEDS = 60
 MUTANT_SEEDS = 200
+FOUND_AT = KeptSeeds("chunks_found_at.json")
 
 
 def test_every_invariant_holds_under_all_faults() -> None:
@@ -40,8 +46,20 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 @pytest.mark.parametrize("name", CHUNK_MUTANTS)
 def test_a_deliberate_bug_of_the_chunk_store_is_found(name: str) -> None:
-    mutant = CHUNK_MUTANTS[name]
-    with mutant.switched_in():
-        found = first_found(map(simulate_chunks, range(MUTANT_SEEDS)))
-    assert found is not None, f"nobody noticed in {MUTANT_SEEDS} runs"
-    assert found in (mutant.invariants or (found,))
+    found = _found_at(name, [FOUND_AT.of(name)])
+    assert found is not None, f"nobody noticed at seed {FOUND_AT.of(name)}"
+    assert found[1] in (CHUNK_MUTANTS[name].invariants or found)
+
+
+def _found_at(name: str, seeds: Iterable[int]) -> tuple[int, str] | None:
+    with CHUNK_MUTANTS[name].switched_in():
+        return first_found_at(simulate_chunks, seeds)
+
+
+def _first_seed(name: str) -> int | None:
+    found = _found_at(name, range(MUTANT_SEEDS))
+    return found and found[0]
+
+
+if __name__ == "__main__":
+    FOUND_AT.look_again(sys.argv[1:] or list(CHUNK_MUTANTS), _first_seed)

@@ -1,22 +1,20 @@
-"""Does the checker see? Each deliberate bug must be found within 200 seeds.
+"""Does the checker see? Each deliberate bug is found at the seed that found_at.json names.
 
-The seed at which it was found the last time (found_at.json) is tried first. Run as a program, this
-looks for all of them, or those named, and writes that file anew.
+Run as a program, this looks for all of them, or those named, within 200 seeds, and writes that file
+anew.
 """
 
-import json
 import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from chain_mutants import CHAIN_MUTANTS
 from checkpoint_mutants import CHECKPOINT_MUTANTS
 from files_mutants import FILES_MUTANTS
-from finding import first_found
+from finding import KeptSeeds, first_found, first_found_at
 from footprint_mutants import FOOTPRINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
 from life_mutants import LIFE_MUTANTS
@@ -31,7 +29,7 @@ from holdfast.core.queues.input_queue import InputQueue
 from holdfast.sim.seeds import Outcome, simulate
 
 SEEDS = 200
-FOUND_AT = Path(__file__).with_name("found_at.json")
+FOUND_AT = KeptSeeds("found_at.json")
 RUN_S = 60
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
 SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS | CHAIN_MUTANTS
@@ -86,7 +84,7 @@ BY_ITS_NAME = {
 @pytest.mark.parametrize("name", SEPARATE)
 def test_a_deliberate_bug_is_found(name: str) -> None:
     invariant = _found(name)
-    assert invariant is not None, f"nobody noticed in {SEEDS} runs"
+    assert invariant is not None, f"nobody noticed at seed {FOUND_AT.of(name)}"
     assert invariant in BY_ITS_NAME.get(name, {invariant})
 
 
@@ -97,7 +95,7 @@ def test_a_deliberate_bug_of_checkpoints_is_found(name: str) -> None:
     Or it goes pass in circles: a run that does not end brings its process down, too.
     """
     is_seen, invariant = _apart(lambda: _found(name, run_s=RUN_S))
-    assert is_seen, f"nobody noticed in {SEEDS} runs"
+    assert is_seen, f"nobody noticed at seed {FOUND_AT.of(name)}"
     assert invariant is None or invariant in BY_ITS_NAME.get(name, {invariant})
 
 
@@ -122,31 +120,25 @@ def _apart(find: Callable[[], str | None]) -> tuple[bool, str | None]:
 
 def _found(name: str, *, run_s: int = 0) -> str | None:
     """The invariant that a bug violates; None: nobody notices. `run_s`: SIGALRM to a longer run."""
-    last = json.loads(FOUND_AT.read_text()).get(name, 0)
-    return _found_at(name, sorted(range(SEEDS), key=lambda seed: seed != last), run_s)[1]
+    found = _found_at(name, [FOUND_AT.of(name)], run_s)
+    return found and found[1]
 
 
-def _found_at(name: str, seeds: Iterable[int], run_s: int) -> tuple[int, str | None]:
-    """The first of these seeds at which a bug is found, and the invariant."""
+def _found_at(name: str, seeds: Iterable[int], run_s: int = 0) -> tuple[int, str] | None:
     mutant = ALL[name]
-    at = -1
 
     def run(seed: int) -> Outcome:
-        nonlocal at
-        at = seed
         if run_s:
             signal.alarm(run_s)
         return simulate(mutant.run(seed))
 
     with mutant.switched_in():
-        invariant = first_found(map(run, seeds))
-    return at, invariant
+        return first_found_at(run, seeds)
 
 
 def test_every_seed_that_is_kept_is_of_a_bug() -> None:
-    kept = json.loads(FOUND_AT.read_text())
-    assert set(kept) <= set(ALL)
-    assert set(kept.values()) <= set(range(SEEDS))
+    assert set(FOUND_AT.seeds) <= set(ALL)
+    assert set(FOUND_AT.seeds.values()) <= set(range(SEEDS))
 
 
 def test_a_bug_that_crashes_is_not_found() -> None:
@@ -166,28 +158,17 @@ def test_a_mutant_is_gone_after_its_block() -> None:
     assert getattr(mutant.owner, mutant.method) is before
 
 
-def _first_seed(name: str) -> tuple[int, bool]:
-    """The first seed at which a bug is seen, and whether there is one."""
+def _first_seed(name: str) -> int | None:
+    """The first seed at which a bug is seen; None: there is none."""
     if name not in CHECKPOINT_MUTANTS:
-        seed, invariant = _found_at(name, range(SEEDS), 0)
-        return seed, invariant is not None
-    for seed in range(SEEDS):
-        if _apart(lambda seed=seed: _found_at(name, [seed], RUN_S)[1])[0]:
-            return seed, True
-    return 0, False
+        found = _found_at(name, range(SEEDS))
+        return found and found[0]
 
+    def is_seen(seed: int) -> bool:
+        return _apart(lambda: (_found_at(name, [seed], RUN_S) or (seed, None))[1])[0]
 
-def _write_seeds(names: list[str]) -> None:
-    kept = json.loads(FOUND_AT.read_text())
-    for name in names:
-        seed, is_seen = _first_seed(name)
-        print(name, seed, is_seen, flush=True)
-        if is_seen and seed > 0:
-            kept[name] = seed
-        elif name in kept:
-            del kept[name]
-        FOUND_AT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    return next(filter(is_seen, range(SEEDS)), None)
 
 
 if __name__ == "__main__":
-    _write_seeds(sys.argv[1:] or list(ALL))
+    FOUND_AT.look_again(sys.argv[1:] or list(ALL), _first_seed)

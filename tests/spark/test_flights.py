@@ -17,7 +17,6 @@ from holdfast.flights.load import airlines, flights, weather
 from holdfast.flights.silence import Silence, Watch
 
 pytestmark = pytest.mark.slow
-MISSES = "spark.holdfast.keepAliveMisses"
 
 
 def plain_rows(table: str) -> list[dict[str, str]]:
@@ -76,12 +75,8 @@ def test_carriers_have_names(spark: SparkSession, tmp_path: Path) -> None:
 def test_the_demo_survives_a_silence_and_a_kill_and_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    spark.conf.set(MISSES, "50")  # A busy machine is not what is to be survived.
-    try:
-        # So long that the others are at work in it, however late one of them came.
-        demo = Demo(spark, str(tmp_path), 20, Silence("jfk", 3.0, 8.0))
-    finally:
-        spark.conf.unset(MISSES)
+    # So long that the others are at work in it, however late one of them came.
+    demo = Demo(spark, str(tmp_path), 20, Silence("jfk", 3.0, 8.0))
     try:
         while demo.query.isActive:
             demo.watch()

@@ -25,7 +25,7 @@ from holdfast.sim.workload.protections import (
     random_protection,
 )
 
-SEEDS = 260
+SEEDS = 180
 _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
 
 
@@ -94,7 +94,7 @@ def test_seeds_draw_every_protection_and_mix_them() -> None:
     ],
 )
 def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None:
-    runs = [Run(seed, kinds=_DEADLY, approach=approach) for seed in range(40)]
+    runs = [Run(seed, kinds=_DEADLY, approach=approach) for seed in range(24)]
     summary = run_all(runs, processes=1)
     assert not summary.violations
     assert all(summary.situations[situation] for situation in met)
@@ -115,7 +115,7 @@ def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: 
     ("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52), (UNALIGNED, 0), (HMNR, 0)]
 )
 def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:
-    seeds = range(first, first + 24)
+    seeds = range(first, first + 12)
     runs = [Run(seed, ("kill",), "arbitrary", approach=approach) for seed in seeds]
     summary = run_all(runs, processes=1)
     assert not summary.violations, [o.violation for o in summary.violations]

@@ -17,7 +17,7 @@ from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import with_time
 from holdfast.driver.delta_sink import DeltaSink
 from holdfast.errors import DataflowError
-from holdfast.shell.sinks import delta
+from holdfast.shell.sinks import claimed_table
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.delta import DeltaSinkSpec, DeltaSinkWriter
 from holdfast.shell.storage.errors import LogSuperseded, SchemaMismatch, StorageError
@@ -56,6 +56,7 @@ def seen(tmp_path: Path) -> list[int]:
 def test_what_was_synced_is_there_for_any_reader_and_the_next_incarnation_goes_on(
     tmp_path: Path,
 ) -> None:
+    assert spec(tmp_path).settled() == 0
     writer = opened(spec(tmp_path, by="k"), 1)
     assert (writer.next_id, seen(tmp_path)) == (0, [])
     append(writer, 5)
@@ -63,6 +64,7 @@ def test_what_was_synced_is_there_for_any_reader_and_the_next_incarnation_goes_o
     writer.sync()
     append(writer, 5)
     assert seen(tmp_path) == list(range(10))
+    assert spec(tmp_path).settled() == 10
     writer = opened(spec(tmp_path, by="k"), 2)
     assert (writer.next_id, writer.boundary_us, writer.has_ended) == (10, 5, False)
     append(writer, 5)
@@ -193,20 +195,46 @@ def test_a_table_says_how_far_it_goes(tmp_path: Path) -> None:
     assert not sink.is_published("out", location, {"out[0]": 7})
     writer.end()
     assert sink.promised_us("out", location) == END_US
+    opened(spec(tmp_path, index=1), 1)
+    assert sink.promised_us("out", location) == BEGINNING_US
+    assert sink.promised_us("out", location, instances=1) == END_US, "one is gone"
 
 
 def test_a_writer_that_finds_another_claim_at_the_same_moment_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(spec(tmp_path), 1)
-    require = DeltaSinkWriter._require_known
+    known = claimed_table.known_next_id
 
-    def meanwhile(self: DeltaSinkWriter, next_id: int | None) -> None:
-        require(self, next_id)
-        if self._incarnation == 3:
-            monkeypatch.setattr(delta.DeltaSinkWriter, "_require_known", require)
-            append(writer := opened(spec(tmp_path), 2), 4)
-            writer.sync()
+    def meanwhile(*said: Any) -> int:
+        monkeypatch.setattr(claimed_table, "known_next_id", known)
+        append(writer := opened(spec(tmp_path), 2), 4)
+        writer.sync()
+        return known(*said)
 
-    monkeypatch.setattr(delta.DeltaSinkWriter, "_require_known", meanwhile)
+    monkeypatch.setattr(claimed_table, "known_next_id", meanwhile)
     assert opened(spec(tmp_path), 3).next_id == 4
+
+
+def test_a_zombie_that_has_loaded_the_claim_of_another_writes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim comes between its commit and its look at the table."""
+    zombie, load = opened(spec(tmp_path), 1), DeltaTable.update_incremental
+
+    def claimed_meanwhile(self: DeltaTable) -> None:
+        monkeypatch.setattr(DeltaTable, "update_incremental", load)
+        append(successor := opened(spec(tmp_path), 2), 1)
+        successor.sync()
+        load(self)
+
+    def write_on() -> None:
+        for _ in range(2):
+            append(zombie, 1)
+            zombie.sync()
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", claimed_meanwhile)
+    with pytest.raises(LogSuperseded, match="incarnation 2 writes it"):
+        write_on()
+    assert seen(tmp_path) == [0, 1]
+    assert opened(spec(tmp_path), 3).next_id == 2

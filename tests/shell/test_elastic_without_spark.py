@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyarrow import parquet
 from without_spark import without_spark
 
@@ -142,17 +143,25 @@ def test_windows_with_footprints_go_on_at_another_parallelism(tmp_path: Path) ->
         assert len(found) > 50
 
 
-def test_a_sink_outside_is_no_reason_to_lose_the_number_of_instances(tmp_path: Path) -> None:
-    """It is refused by name, with the cure, before anything is done; as it was, it goes on."""
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_sinks_outside_hold_each_row_once_whatever_the_number_of_instances(
+    tmp_path: Path, kind: str
+) -> None:
+    """An instance that is gone leaves its rows, and one that comes back goes on behind its own."""
     root = str(tmp_path / "log")
     ingest_log.prepare(root, META)
-    put(root, 0, 1_000)
 
     def begun(session: Any, parallelism: int) -> Query:
         flow = Dataflow("elastic")
-        windows = flow.source_log(root, name="rows").key_by("key")
-        counts = windows.window(hf.tumbling("300 milliseconds")).aggregate("count(*) AS n")
-        counts.sink_files(str(tmp_path / "out"), every="20 milliseconds")
+        rows = flow.source_log(root, name="rows")
+        keyed = rows.key_by("key")
+        sums = keyed.window(hf.tumbling("300 milliseconds")).aggregate("sum(id) AS total")
+        for name, stream in {"sums": sums, "plain": keyed.filter("id % 2 = 0")}.items():
+            place = str(tmp_path / name)
+            if kind == "files":
+                stream.sink_files(place, name=name, every="20 milliseconds")
+            else:
+                stream.sink_delta(place, name=name, every="20 milliseconds")
         return flow.start(
             session,
             checkpointLocation=str(tmp_path / "location"),
@@ -161,17 +170,25 @@ def test_a_sink_outside_is_no_reason_to_lose_the_number_of_instances(tmp_path: P
         )
 
     with without_spark() as session:
-        query = begun(session, 1)
-        query.processAllAvailable()
-        query.stop()
-        with pytest.raises(hf.RescalingError, match=r"sink out is written outside.*as it was, or"):
-            begun(session, 2)
-        put(root, 1_000, 1_500)
+        for number, parallelism in enumerate((1, 3, 1, 2)):
+            query = begun(session, parallelism)
+            put(root, 700 * number, 700 * (number + 1))
+            query.processAllAvailable()
+            query.stop()
         ingest_log.end(root)
-        assert begun(session, 1).awaitTermination(60)
-    files = sorted((tmp_path / "out").glob("*.parquet"))
-    written = pa.concat_tables(map(parquet.read_table, files)).column("n")
-    assert sum(written.to_pylist()) == 1_500
+        assert begun(session, 2).awaitTermination(60)
+
+    def written(name: str, column: str) -> list[int]:
+        if kind == "delta":
+            table = pa.table(DeltaTable(str(tmp_path / name)).to_pyarrow_table())
+        else:
+            files = sorted((tmp_path / name).glob("*.parquet"))
+            table = pa.concat_tables(map(parquet.read_table, files))
+        found: list[int] = table.column(column).to_pylist()
+        return found
+
+    assert sum(written("sums", "total")) == sum(range(2_800))
+    assert sorted(written("plain", "id")) == list(range(0, 2_800, 2))
 
 
 def test_footprints_on_data_nodes_of_its_own_are_divided(tmp_path: Path) -> None:

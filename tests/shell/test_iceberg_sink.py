@@ -63,6 +63,7 @@ def seen(tmp_path: Path) -> list[int]:
 def test_what_was_synced_is_there_for_any_reader_and_the_next_incarnation_goes_on(
     tmp_path: Path,
 ) -> None:
+    assert spec(tmp_path).settled() == 0
     writer = opened(spec(tmp_path), 1)
     assert (writer.next_id, seen(tmp_path)) == (0, [])
     append(writer, 5)
@@ -70,6 +71,7 @@ def test_what_was_synced_is_there_for_any_reader_and_the_next_incarnation_goes_o
     writer.sync()
     append(writer, 5)
     assert seen(tmp_path) == list(range(10))
+    assert spec(tmp_path).settled() == 10
     writer = opened(spec(tmp_path), 2)
     assert (writer.next_id, writer.boundary_us, writer.has_ended) == (10, 5, False)
     append(writer, 5)

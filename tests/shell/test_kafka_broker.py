@@ -12,7 +12,10 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from kafka_topics import committed, produce, tuple_ids
+from test_elastic_without_spark import META, put
+from without_spark import without_spark
 
+import holdfast as hf
 from holdfast.core.model.ids import END_US, Incarnation
 from holdfast.core.queues.idle_floor import idle_floor_us
 from holdfast.core.wire.log_opening import BeginAt
@@ -23,6 +26,7 @@ from holdfast.shell.kafka.ingest import TopicReading
 from holdfast.shell.kafka.sending import GivenUp
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, Waits
 from holdfast.shell.kafka.source import KafkaReader, KafkaSourceSpec
+from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
 from holdfast.shell.storage.stream_log import StreamLogWriter
 from holdfast_chaos.kafka_broker import KafkaBroker
@@ -660,3 +664,27 @@ def test_what_is_not_there_is_named(kafka: KafkaBroker, tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="has 1 partitions, fewer than the 2 instances"):
         node.read_until(has_ended)
     node.reader.close()
+
+
+def test_a_topic_has_each_row_once_whatever_the_number_of_instances(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("elastic", 2)
+    root = str(tmp_path / "log")
+    ingest_log.prepare(root, META)
+    with without_spark() as session:
+        for number, parallelism in enumerate((1, 3, 1, 2)):
+            flow = hf.Dataflow("elastic")
+            rows = flow.source_log(root, name="rows").key_by("key").filter("id % 2 = 0")
+            rows.sink_kafka("out", servers=kafka.servers, topic="elastic")
+            query = flow.start(
+                session,
+                checkpointLocation=str(tmp_path / "location"),
+                protection=hf.Checkpointed(interval="1 hour"),
+                parallelism=parallelism,
+            )
+            put(root, 700 * number, 700 * (number + 1))
+            query.processAllAvailable()
+            query.stop()
+    found = [json.loads(message.value())["id"] for message in committed(kafka, "elastic")]
+    assert sorted(found) == list(range(0, 2_800, 2))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
@@ -26,6 +27,8 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.driver.rescaling import Rescaling, _Home
 from holdfast.errors import RescalingError
 from holdfast.planning.plan import Plan
+from holdfast.shell.sinks.base import Waits
+from holdfast.shell.sinks.files import FilesSinkSpec
 from holdfast.shell.spark.history import NodeReport
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
 from holdfast.shell.storage.logs import open_writer
@@ -40,8 +43,8 @@ def test_a_part_of_an_object_counts_when_it_is_stored(
 ) -> None:
     """What is in a file outlives its node; a part that is not stored yet is dropped with it."""
     place = f"{scheme}{tmp_path}/out"
-    home = _Home(str(tmp_path), {StreamId("out"): place}, None)
-    assert home.sink_holds("a topic", 7), "its log is not here"
+    home = _Home(str(tmp_path), {StreamId("out"): place}, {}, None)
+    assert home.sink_holds("a topic", 7), "it is nowhere"
     writer = open_writer(place, SCHEMA, "out", 1)
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.array([1, 2])], schema=SCHEMA)
     writer.append(TupleType.STABLE, 0, rows, 5, 0)
@@ -50,6 +53,27 @@ def test_a_part_of_an_object_counts_when_it_is_stored(
     assert home.sink_holds("out", 2)
     assert not home.sink_holds("out", 3)
     writer.close()
+
+
+def test_a_sink_outside_has_what_its_last_writer_has_decided(tmp_path: Path) -> None:
+    """1. A cut is recorded. 2. Its node is killed before the files have names. 3. With fewer
+    instances nobody opens this one again.
+    """
+    place, folder = str(tmp_path / "place"), tmp_path / "out"
+    spec = FilesSinkSpec("out[1]", str(folder), "parquet", (), place, 0.02)
+    home = _Home(str(tmp_path), {}, {"out[1]": spec}, None)
+    assert home.sink_next_id("out[1]") == 0
+    writer = spec.open(1, threading.Event(), Waits())
+    writer._folder = SimpleNamespace(write=writer._folder.write, rename=lambda _: None)  # type: ignore[assignment]
+    rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.array([1, 2])], schema=SCHEMA)
+    writer.append(TupleType.STABLE, 0, rows, 5, 0)
+    assert not home.sink_holds("out[1]", 2)
+    writer.sync()
+    assert not list(folder.glob("*.parquet"))
+    assert home.sink_holds("out[1]", 2)
+    (found,) = folder.glob("*.parquet")
+    assert parquet.read_table(found).column("n").to_pylist() == [1, 2]
+    assert home.sink_next_id("out[1]") == 2
 
 
 def _member(index: int) -> NodePlan:

@@ -135,12 +135,6 @@ def require_cut(flow: Graph, ingests: list[Recorder], protections: Protections) 
                     f"source {step.name} cannot be stopped at a cut: it is a generator or is "
                     "replayed at a set speed; dataflow and numbers of instances stay as they are"
                 )
-    if flow.outside_sinks:
-        raise RescalingError(
-            f"sink {next(iter(flow.outside_sinks))} is written outside, by each instance as it has "
-            "begun; dataflow and numbers of instances stay as they are. Start it as it was, or "
-            "begin in a new checkpointLocation, with another folder, table or topic"
-        )
     for ingest in ingests:
         if ingest.has_ended:
             raise RescalingError(

@@ -13,6 +13,7 @@ from holdfast.api.windows import duration_us
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.nested_types import is_nested
+from holdfast.driver.readable_sinks import present
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.sinks.file_formats import FORMATS, is_partition_type
@@ -89,9 +90,9 @@ class FilesSink:
         found = reader.format(self.format).load(f"file://{self.folder}")
         return found.select(*map(quoted, schema.names))
 
-    def promised_us(self, name: str, location: str) -> int:
+    def promised_us(self, name: str, location: str, instances: int | None = None) -> int:
         """See `ReadableSink`."""
-        records = newest_records(location, name).values()
+        records = present(newest_records(location, name), instances)
         known = [END_US if record.ends else record.boundary_us for record in records]
         return min(known) if known else BEGINNING_US
 

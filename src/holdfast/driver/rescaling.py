@@ -7,7 +7,7 @@
 2. It is stopped. The state of every unit that changes is read from the checkpoints of all its
    instances, divided anew by the hash by which its input will be, and written as checkpoints of
    the new instances; windows that leave footprints, from and to footprint logs
-   (rescaled_footprints.py). Edges begin anew at id 0; sinks go on where their logs end.
+   (rescaled_footprints.py). Edges begin anew at id 0; sinks go on where they have been written to.
 3. One write to the journal puts the new restart points, and how many instances there are, in the
    place of the old ones. Before it the location is what it was, after it what it is to be: a crash
    between is no third case. Files that nothing leads to any more are deleted last.
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import Incarnation, NodeId, StreamId
     from holdfast.core.operators.base import Operator
     from holdfast.planning.plan import Plan
+    from holdfast.shell.sinks.base import OutsideSpec
     from holdfast.shell.spark.history import NodeReport
     from holdfast.shell.spark.launch import Cluster
     from holdfast.shell.stores.base import StoreSpec
@@ -193,19 +194,26 @@ class Rescaling:
         return self.division.divide(points, registry.incarnations(), self._home())
 
     def _sync_sinks(self) -> None:
+        """What nodes have put out, they are about to know as put out for ever."""
         for place in self._sink_paths().values():
             _sync(place)
+        for spec in self._outside_sinks().values():
+            spec.settled()  # Instances that will be no more do not come back for it.
 
     def _registry(self) -> CheckpointRegistry:
         """What the journal says, which nobody writes now."""
         return CheckpointRegistry.of(read_entries(os.path.join(self.location, JOURNAL_FOLDER)))
 
     def _home(self) -> _Home:
-        return _Home(self.location, self._sink_paths(), self.store)
+        return _Home(self.location, self._sink_paths(), self._outside_sinks(), self.store)
 
     def _sink_paths(self) -> Mapping[StreamId, str]:
         """Those of instances that will be no more, too."""
         return {**self.former.sink_paths, **self.wanted.sink_paths}
+
+    def _outside_sinks(self) -> Mapping[str, OutsideSpec]:
+        plans = (self.former, self.wanted)
+        return {spec.stream: spec for plan in plans for spec in plan.outside_sinks}
 
     # -- deciding -----------------------------------------------------------------------------
 
@@ -250,11 +258,13 @@ class _Home:
     Attributes:
         location: The checkpoint location.
         sink_paths: The log folder of each sink stream that is written to a log.
+        outside_sinks: Those that are written to topics, files or tables.
         store: Where checkpoints are; None: there are none.
     """
 
     location: str
     sink_paths: Mapping[StreamId, str]
+    outside_sinks: Mapping[str, OutsideSpec]
     store: StoreSpec | None
 
     def loaded(self, plan: NodePlan, ref: CheckpointRef) -> list[Operator]:
@@ -301,7 +311,9 @@ class _Home:
         return DividedFootprints(self.location).is_at_cut(plan, point)
 
     def sink_next_id(self, stream: str) -> int:
-        """From the log itself."""
+        """From the log itself, or from what outside says."""
+        if stream in self.outside_sinks:
+            return self.outside_sinks[stream].settled()
         place = next(path for name, path in self.sink_paths.items() if name == stream)
         reader = open_kept(place)
         try:
@@ -311,8 +323,9 @@ class _Home:
             reader.close()
 
     def sink_holds(self, stream: str, before: int) -> bool:
-        """By its log, if it has one here: files are synced once the node has been stopped."""
-        return stream not in self.sink_paths or self.sink_next_id(stream) >= before
+        """A log is synced once the node has been stopped; a feed that has no place holds all."""
+        is_placed = stream in self.sink_paths or stream in self.outside_sinks
+        return not is_placed or self.sink_next_id(stream) >= before
 
     def announce(self, lives: tuple[NewLife, ...]) -> None:
         """Have the journal know the incarnations that footprints are written by.

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core.model.ids import BEGINNING_US
+from holdfast.driver.readable_sinks import present
 from holdfast.shell.sinks.claimed_table import made_up_name
 from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.storage.places import store_at
@@ -35,9 +36,9 @@ class TableSink(abc.ABC):
         """Tables have no place for what is tentative."""
         return
 
-    def promised_us(self, name: str, location: str) -> int:
+    def promised_us(self, name: str, location: str, instances: int | None = None) -> int:
         """See `ReadableSink`."""
-        said = self._said_of(name, location).values()
+        said = present(self._said_of(name, location), instances)
         return min((each.boundary_us for each in said), default=BEGINNING_US)
 
     def is_published(self, name: str, location: str, wanted: Mapping[str, int]) -> bool:

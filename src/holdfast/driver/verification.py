@@ -13,6 +13,7 @@ from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 
 from holdfast.api.steps import FromGenerator, FromKafka, Source, Step
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
@@ -21,10 +22,11 @@ from holdfast.driver.comparable import comparable
 from holdfast.driver.description import has_changed
 from holdfast.driver.kept_part import kept_part
 from holdfast.driver.originals import InputCheck, check_input
-from holdfast.driver.readable_sinks import ReadableSink
+from holdfast.driver.readable_sinks import ReadableSink, present
 from holdfast.errors import OptionError, UnsupportedError
 from holdfast.planning.units import lineage
 from holdfast.shell.kafka import positions
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
 from holdfast.shell.spark.small_logs import gaps_now, load_now
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.beginnings import first_kept
@@ -273,14 +275,24 @@ def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> _Stor
     outside: object = flow.outside_sinks.get(sink)
     if isinstance(outside, ReadableSink):
         found = outside.read(sink, spark, location, flow.sinks[sink].schema)
-        return _Stored(found, outside.promised_us(sink, location), 0)
+        promised_us = outside.promised_us(sink, location, _instances(flow, sink, location))
+        return _Stored(found, promised_us, 0)
     path = os.path.join(location, "streams", sink)
     streams = {name: os.path.join(path, name) for name in store_at(path).children()}
     firsts = {int(name): first_kept(place) for name, place in streams.items() if name.isdigit()}
     begins = {stream: first for stream, first in firsts.items() if first}
     rows = load_now(spark, path, metadata="true")
-    promised_us = min(map(_promised_us, streams.values()), default=END_US)
+    named = {f"{sink}[{name}]": place for name, place in streams.items()}
+    at_work = present(named, _instances(flow, sink, location))
+    promised_us = min(map(_promised_us, at_work), default=END_US)
     return _Stored(rows, promised_us, len(streams), begins, path)
+
+
+def _instances(flow: Graph, sink: str, location: str) -> int | None:
+    """How many instances write a sink, if that has changed: those that are gone promise nothing."""
+    journal = os.path.join(location, JOURNAL_FOLDER)
+    decided = CheckpointRegistry.of(read_entries(journal)).instances
+    return None if decided is None else decided.get(flow.sinks[sink].unit)
 
 
 def _promised_us(stream: str) -> int:

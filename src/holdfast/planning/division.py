@@ -98,7 +98,7 @@ class Home(Protocol):
         """Whether all windows that a point leads to have footprints of its cut."""
 
     def sink_next_id(self, stream: str) -> int:
-        """Where the log of a sink ends."""
+        """Up to where a sink has been written."""
 
     def sink_holds(self, stream: str, before: int) -> bool:
         """Whether a sink holds all tuples before an id, or will once its node has been stopped."""

@@ -52,7 +52,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.queues.committed_id import Foreign, GoOn, Lost, Superseded, metadata_of, next_of
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.kafka.client import (
@@ -116,6 +116,31 @@ class KafkaSinkSpec:
         """Open it; waits for the broker. Raises as `KafkaSinkWriter`."""
         return KafkaSinkWriter(self, incarnation, closing, waits)
 
+    def named(self) -> str:
+        """Its own name, which goes with what it commits; made up, the first time.
+
+        Raises:
+            StorageError: It is lost, or is not what was made up.
+        """
+        return _made_up(self.place, self.stream, has_own_id=self.transactional_id is not None)
+
+    def looker(self, writer: str) -> Any:
+        """A consumer that looks up how far the topic has been written. Raises `KafkaError`."""
+        group = self.transactional_id or writer
+        return open_looker(self.cluster, {"group.id": group, "isolation.level": "read_committed"})
+
+    def settled(self) -> int:
+        """See `OutsideSpec`: a transaction that is open has not been decided."""
+        writer, at = self.named(), library().TopicPartition(self.topic, 0)
+        looker = self.looker(writer)
+        try:
+            found = looker.committed([at], timeout=_COMMIT_S)[0]
+        except library().KafkaException as error:
+            raise KafkaError(f"sink {self.stream}: {code_of(error).str()}") from error
+        finally:
+            looker.close()
+        return _known_next_id(self, writer, found, Incarnation(NO_ID))
+
 
 class KafkaSinkWriter:
     """Writes a sink stream as one incarnation; has the methods of a log's writer.
@@ -145,13 +170,9 @@ class KafkaSinkWriter:
         self._committed_s = time.monotonic()
         self._refusal = ""  # why the last attempt failed
         self._is_written = False  # it has been noted that the broker must know an id
-        self._writer = _made_up(
-            spec.place, spec.stream, has_own_id=spec.transactional_id is not None
-        )
+        self._writer = spec.named()
         self._name = spec.transactional_id or self._writer
-        self._looker = open_looker(
-            spec.cluster, {"group.id": self._name, "isolation.level": "read_committed"}
-        )
+        self._looker = spec.looker(self._writer)
         self._group = self._looker.consumer_group_metadata()
         self._transactions: deque[Any] = deque()  # producers that take turns
         self._sending: Sending | None = None  # at least once, outside of transactions
@@ -173,7 +194,7 @@ class KafkaSinkWriter:
         at = kafka.TopicPartition(self._spec.topic, 0)
         found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
         self._waits.trouble = ""
-        next_id = self._checked(found)
+        next_id = _known_next_id(self._spec, self._writer, found, Incarnation(self._incarnation))
         if not self._spec.is_exactly_once:
             at_once = {
                 "enable.idempotence": True,
@@ -187,64 +208,6 @@ class KafkaSinkWriter:
         own = {"partitioner": "murmur2_random", "error_cb": lambda error: None}
         defaults = _DEFAULTS if self._spec.is_exactly_once else _DEFAULTS | _SOONER
         return self._spec.cluster.client("Producer", {**own, **settings}, defaults)
-
-    def _checked(self, found: Any) -> int:
-        """The next id that the broker knows, or else the user."""
-        stream = self._spec.stream
-        if found.error is not None:
-            raise KafkaError(f"sink {stream}: {found.error.str()}")
-        store = store_at(self._spec.place)
-        try:
-            has_written = read_if_any(store, _WRITTEN_FILE) is not None
-            told = read_if_any(store, _NEXT_ID_FILE)
-        finally:
-            store.close()
-        said = next_of(
-            found.offset,
-            found.metadata or "",
-            writer=self._writer,
-            incarnation=Incarnation(self._incarnation),
-            has_written=has_written,
-        )
-        match said:
-            case GoOn():
-                if found.offset >= 0:
-                    self._note_written()
-                return said.next_id
-            case Superseded():
-                raise LogSuperseded(f"sink {stream}: incarnation {said.incarnation} writes")
-        return self._unknown(said, found) if told is None else self._next_id_said_in(told)
-
-    def _unknown(self, said: Lost | Foreign, found: Any) -> NoReturn:
-        """The broker does not say how far the topic has been written."""
-        spec = self._spec
-        where = f"group {self._name!r} on {spec.topic}[0]"
-        if isinstance(said, Lost):
-            why = (
-                f"Kafka has lost the offset of {where}, which says up to which tuple the topic has "
-                "been written (offsets.retention.minutes)"
-            )
-        else:
-            why = (
-                f"{where} has the offset {found.offset} with metadata {found.metadata or ''!r}, "
-                "which this sink has not committed: another consumer or another query uses the "
-                "group. Have that use another one, or give this sink another transactional_id"
-            )
-        raise KafkaError(
-            f"sink {spec.stream}: {why}. Then say where the sink is: the newest record's header "
-            f"{HEADER!r} names the last tuple; write the id behind it, or 0 if there is none, into "
-            f"{spec.place}/{_NEXT_ID_FILE}, and start again"
-        )
-
-    def _next_id_said_in(self, content: bytes) -> int:
-        """What the user says, where the broker does not know."""
-        text = content.decode(errors="replace").strip()
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise KafkaError(
-                f"{self._spec.place}/{_NEXT_ID_FILE} holds {text[:40]!r}; it is the id of the "
-                "tuple that comes next, e.g. 18"
-            )
-        return int(text)
 
     # -- a log's writer ---------------------------------------------------------------------
 
@@ -466,12 +429,8 @@ class KafkaSinkWriter:
                 self._wait()
 
     def _note_written(self) -> None:
-        """From now on the broker must know the id."""
         if not self._is_written:
-            store = store_at(self._spec.place)
-            put_or_read(store, _WRITTEN_FILE, [b"1"])
-            store.delete(_NEXT_ID_FILE)  # What it says would be wrong from now on.
-            store.close()
+            _note_written(self._spec)
             self._is_written = True
 
     def _wait(self) -> None:
@@ -516,6 +475,84 @@ class _Attempt:
             self.error = error
         finally:
             self.is_over.set()
+
+
+def _known_next_id(spec: KafkaSinkSpec, writer: str, found: Any, incarnation: Incarnation) -> int:
+    """The next id that the broker knows, or else the user.
+
+    Args:
+        spec: The sink.
+        writer: Its own name.
+        found: What the broker says of the sink's group.
+        incarnation: On whose behalf it is asked.
+
+    Raises:
+        KafkaError: It is gone, or is another's.
+        LogSuperseded: A later incarnation has written.
+    """
+    if found.error is not None:
+        raise KafkaError(f"sink {spec.stream}: {found.error.str()}")
+    store = store_at(spec.place)
+    try:
+        has_written = read_if_any(store, _WRITTEN_FILE) is not None
+        told = read_if_any(store, _NEXT_ID_FILE)
+    finally:
+        store.close()
+    said = next_of(
+        found.offset,
+        found.metadata or "",
+        writer=writer,
+        incarnation=incarnation,
+        has_written=has_written,
+    )
+    match said:
+        case GoOn():
+            if found.offset >= 0:
+                _note_written(spec)
+            return said.next_id
+        case Superseded():
+            raise LogSuperseded(f"sink {spec.stream}: incarnation {said.incarnation} writes")
+    return _unknown(spec, writer, said, found) if told is None else _said_in(spec, told)
+
+
+def _note_written(spec: KafkaSinkSpec) -> None:
+    """From now on the broker must know the id."""
+    store = store_at(spec.place)
+    put_or_read(store, _WRITTEN_FILE, [b"1"])
+    store.delete(_NEXT_ID_FILE)  # What it says would be wrong from now on.
+    store.close()
+
+
+def _unknown(spec: KafkaSinkSpec, writer: str, said: Lost | Foreign, found: Any) -> NoReturn:
+    """The broker does not say how far the topic has been written."""
+    where = f"group {spec.transactional_id or writer!r} on {spec.topic}[0]"
+    if isinstance(said, Lost):
+        why = (
+            f"Kafka has lost the offset of {where}, which says up to which tuple the topic has "
+            "been written (offsets.retention.minutes)"
+        )
+    else:
+        why = (
+            f"{where} has the offset {found.offset} with metadata {found.metadata or ''!r}, "
+            "which this sink has not committed: another consumer or another query uses the "
+            "group. Have that use another one, or give this sink another transactional_id"
+        )
+    raise KafkaError(
+        f"sink {spec.stream}: {why}. Then say where the sink is: the newest record's header "
+        f"{HEADER!r} names the last tuple; write the id behind it, or 0 if there is none, into "
+        f"{spec.place}/{_NEXT_ID_FILE}, and start again"
+    )
+
+
+def _said_in(spec: KafkaSinkSpec, content: bytes) -> int:
+    """What the user says, where the broker does not know."""
+    text = content.decode(errors="replace").strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise KafkaError(
+            f"{spec.place}/{_NEXT_ID_FILE} holds {text[:40]!r}; it is the id of the "
+            "tuple that comes next, e.g. 18"
+        )
+    return int(text)
 
 
 def _made_up(place: str, stream: str, *, has_own_id: bool = False) -> str:

@@ -54,3 +54,13 @@ class OutsideSpec(Protocol):
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> OutsideWriter:
         """Open it; may wait until `closing` is set, and say in `waits` for what."""
         ...
+
+    def settled(self) -> int:
+        """Finish what its last writer has decided; the id of the tuple that comes next.
+
+        Nobody is fenced: a writer that is at work goes on, and may be further in a moment.
+
+        Raises:
+            StorageError: It cannot be found out.
+        """
+        ...

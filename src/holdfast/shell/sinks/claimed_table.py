@@ -101,22 +101,12 @@ class ClaimedTableWriter(CollectingWriter):
             found, next_id, boundary_us = self._said()
             if found >= self._incarnation:
                 raise LogSuperseded(f"sink {self._stream}: incarnation {found} writes it")
-            self._require_known(next_id)
-            if self._is_committed(None, next_id or 0, boundary_us):
+            known = known_next_id(self._of, next_id, self.LOSSES)
+            if self._is_committed(None, known, boundary_us):
                 break
         self._note_written()
-        self._go_on(next_id or 0, boundary_us)
+        self._go_on(known, boundary_us)
         self.has_ended = boundary_us == END_US
-
-    def _require_known(self, next_id: int | None) -> None:
-        store = store_at(self._of.place)
-        has_written = read_if_any(store, _WRITTEN_FILE) is not None
-        store.close()
-        if has_written and next_id is None:
-            raise StorageError(
-                f"sink {self._stream}: the table {self._of.table} has lost up to where it was "
-                f"written: {self.LOSSES}. Restore it, or begin again in a new checkpointLocation"
-            )
 
     def _note_written(self) -> None:
         store = store_at(self._of.place)
@@ -147,6 +137,23 @@ class ClaimedTableWriter(CollectingWriter):
 
     def close(self) -> None:
         """Nothing is open; tuples that are in no commit are dropped."""
+
+
+def known_next_id(spec: TableSinkSpec, next_id: int | None, losses: str) -> int:
+    """Where a sink stream is, by what its table says; 0 if nobody has written it.
+
+    Raises:
+        StorageError: It was written, and the table does not know (`losses` says how that may be).
+    """
+    store = store_at(spec.place)
+    has_written = read_if_any(store, _WRITTEN_FILE) is not None
+    store.close()
+    if has_written and next_id is None:
+        raise StorageError(
+            f"sink {spec.stream}: the table {spec.table} has lost up to where it was written: "
+            f"{losses}. Restore it, or begin again in a new checkpointLocation"
+        )
+    return next_id or 0
 
 
 def made_up_name(place: str, stream: str) -> str:

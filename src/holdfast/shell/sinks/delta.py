@@ -21,6 +21,7 @@ from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.claimed_table import (
     ClaimedTableWriter,
     Said,
+    known_next_id,
     made_up_name,
     require_fitting,
 )
@@ -59,6 +60,16 @@ class DeltaSinkSpec:
         """Open it. Raises as `DeltaSinkWriter`."""
         del closing, waits
         return DeltaSinkWriter(self, incarnation)
+
+    def settled(self) -> int:
+        """See `OutsideSpec`; whatever was decided is in the table."""
+        from deltalake import DeltaTable
+
+        progress, next_id = Progress(made_up_name(self.place, self.stream)), None
+        with _errors(self):
+            if DeltaTable.is_deltatable(self.table):
+                next_id = progress.said(DeltaTable(self.table)).next_id
+        return known_next_id(self, next_id, DeltaSinkWriter.LOSSES)
 
 
 class Progress:
@@ -142,7 +153,9 @@ class DeltaSinkWriter(ClaimedTableWriter):
                     write_deltalake(self._table, rows, mode="append", commit_properties=properties)
             except CommitFailedError:
                 return False
-            self._table.update_incremental()
+        # The table is loaded anew: 1. This commit succeeds. 2. Another incarnation claims the
+        # stream. 3. The claim is loaded, and the table refuses none of the next commits for it.
+        self._known_next_id()
         return True
 
     def tidy(self) -> None:

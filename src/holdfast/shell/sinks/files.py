@@ -72,6 +72,18 @@ class FilesSinkSpec:
         del closing, waits
         return FilesSinkWriter(self, incarnation)
 
+    def settled(self) -> int:
+        """See `OutsideSpec`: files of the last cut may have no names yet."""
+        store = CutStore(self.place)
+        try:
+            record = store.newest()
+        finally:
+            store.close()
+        if record is None:
+            return 0
+        user_folder(self.folder).rename(record.files)
+        return record.next_id
+
 
 class CutStore:
     """The records of a sink stream's cuts."""

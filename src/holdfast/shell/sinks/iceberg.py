@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,7 @@ from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.claimed_table import (
     ClaimedTableWriter,
     Said,
+    known_next_id,
     made_up_name,
     require_fitting,
 )
@@ -81,6 +82,15 @@ class IcebergSinkSpec:
         """Open it. Raises as `IcebergSinkWriter`."""
         del closing, waits
         return IcebergSinkWriter(self, incarnation)
+
+    def settled(self) -> int:
+        """See `OutsideSpec`; whatever was decided is in the table."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        progress, next_id = Progress(made_up_name(self.place, self.stream)), None
+        with _errors(self), suppress(NoSuchNamespaceError, NoSuchTableError):
+            next_id = progress.said(opened(self.catalog, self.table)).next_id
+        return known_next_id(self, next_id, IcebergSinkWriter.LOSSES)
 
 
 class Progress:

@@ -61,10 +61,16 @@ def machine_of(results: Results) -> str:
 
 
 def how_measured(results: dict[str, Any]) -> str:
-    """A line on the machine and on every experiment; each may have been repeated alone."""
+    """A line on the machine and on every experiment; each may have been repeated alone.
+
+    Where experiments name their commits, those that do not were measured before they did.
+    """
+    experiments = results["experiments"]
+    names_commits = any("commit" in entry for entry in experiments.values())
     how = ", ".join(
-        f"{name} ({entry['size']}, {entry['seconds']:.0f} s)"
-        for name, entry in results["experiments"].items()
+        f"{name} ({entry['size']}, {entry['seconds']:.0f} s"
+        + (f", {entry.get('commit', 'an older commit')})" if names_commits else ")")
+        for name, entry in experiments.items()
     )
     return f"Machine: {machine_of(results)}. Experiments: {how}.\n"
 

@@ -305,7 +305,9 @@ def test_the_next_peer_runs_though_making_the_events_failed_once(
 def test_the_race_from_files_comes_first_on_the_page() -> None:
     given = results()
     given["files"] = given["throughput"]
+    given["experiments"]["files"] = given["experiments"]["throughput"] | {"commit": "e8e91caf"}
     page = peers_page.PAGE.render(given)
+    assert "an older commit), files (" in page
     assert page.index("## From files into files") < page.index("## Throughput")
     assert "| throughput of q12 from files into files to Structured Streaming | ≥ 20 |" in page
     given["files"]["q12"]["systems"]["holdfast"]["is_identical"] = False

@@ -161,6 +161,7 @@ def run(
                 results[name] |= _run_one(name, peers, installed, part, known, cache, say)
                 seconds = round(time.monotonic() - began_s, 1)
                 entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
+                entry["commit"] = results["machine"].get("commit", "")
                 results["experiments"][name] = entry
                 keep(results)
     return results

@@ -64,3 +64,13 @@ def test_hooks_are_called_for_what_they_look_at_in_the_order_of_their_checkers()
     asked = Asked((sinks, everything, nothing), "performing")
     assert asked[events.WriteSink] == (sinks.performing, everything.performing)
     assert asked[TimerFired] == (everything.performing,)
+
+
+def test_a_hook_that_is_idle_in_a_run_is_not_called() -> None:
+    class Waits(Checker):
+        def stepped(self, *_: object) -> None: ...
+
+    waits, idle = Waits(), Waits()
+    asked = Asked((waits, idle), "stepped")
+    idle.idle = ("stepped",)  # As `begin` finds.
+    assert asked[TimerFired] == (waits.stepped,)

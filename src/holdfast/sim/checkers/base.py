@@ -102,9 +102,11 @@ class Checker:
     Attributes:
         looks_at: Per hook that most steps do not concern, the classes of stimuli or effects for
             which it does something; a hook that has no entry is called for all of them.
+        idle: Hooks that do nothing in this run, known once it has begun.
     """
 
     looks_at: ClassVar[Mapping[str, tuple[type, ...]]] = MappingProxyType({})
+    idle: tuple[str, ...] = ()
 
     def begin(self, world: World) -> None:
         """The run begins."""
@@ -152,12 +154,17 @@ class Asked(dict[type, tuple[Callable[..., None], ...]]):
     def __init__(self, checkers: tuple[Checker, ...], hook: str) -> None:
         """Of these checkers this hook, in their order."""
         super().__init__()
-        idle = getattr(Checker, hook)
-        own = [one for one in checkers if getattr(type(one), hook) is not idle]
-        self._looking = [(getattr(one, hook), one.looks_at.get(hook, (object,))) for one in own]
+        nothing = getattr(Checker, hook)
+        self._hook = hook
+        self._looking = [one for one in checkers if getattr(type(one), hook) is not nothing]
 
     def __missing__(self, kind: type) -> tuple[Callable[..., None], ...]:
-        """Find them once."""
-        found = tuple(call for call, kinds in self._looking if issubclass(kind, kinds))
+        """Find them once, when the run has begun."""
+        hook = self._hook
+        found = tuple(
+            getattr(one, hook)
+            for one in self._looking
+            if hook not in one.idle and issubclass(kind, one.looks_at.get(hook, (object,)))
+        )
         self[kind] = found
         return found

@@ -67,13 +67,14 @@ class Corrections(Checker):
         self._sources: set[str] = set()
         self._newest_us: dict[tuple[StreamId, str], int] = {}  # of a run's tuples
         self._open: dict[tuple[StreamId, Incarnation], tuple[Run, int]] = {}  # sent, not undone
-        self._is_undisturbed = False
         self._was_full: dict[NodeId, None] = {}  # its readers had no room for its output
 
     def begin(self, world: World) -> None:
         """Find the feeds."""
         self._world = world
-        self._is_undisturbed = all(f.kind in SILENCES for f in world.faults.values())
+        is_undisturbed = all(f.kind in SILENCES for f in world.faults.values())
+        has_delays = any(plan.delays is not None for plan in world.plans.values())
+        self.idle = () if is_undisturbed and has_delays else ("stepped",)
         self._sources = {
             str(read.stream)
             for plan in world.plans.values()
@@ -150,7 +151,7 @@ class Corrections(Checker):
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-AVAIL, as the node counts; of one whose receivers took no more see waiting.py."""
         del stimulus, effects
-        if process.plan.delays is None or not self._is_undisturbed:
+        if process.plan.delays is None:
             return
         machine = process.machine
         if machine is None or machine.plan.delays is None:

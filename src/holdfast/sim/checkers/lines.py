@@ -89,6 +89,7 @@ class Lines(Checker):
                     self._channels.append((spec.stream, spec.producer, plan.node))
                     if spec.is_feedback:
                         self._feedback.add(spec.stream)
+        self.idle = () if self._regions else ("stepped",)
 
     def stepping(self, process: Process, stimulus: Stimulus) -> None:
         """A node that is told to go on has halted no more."""

@@ -107,6 +107,11 @@ class Copies(Checker):
         """Nothing has been sent."""
         self._sent: dict[tuple[NodeId, Incarnation], dict[int, _Copy | None]] = {}
 
+    def begin(self, world: World) -> None:
+        """Look whether somebody sends copies."""
+        sends = any(plan.standby is Standby.PASSIVE for plan in world.plans.values())
+        self.idle = () if sends else ("stepped",)
+
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """A delta is under way from the step on in which its cut is made."""
         del stimulus, effects

@@ -38,7 +38,8 @@ class Runs(Checker):
     def begin(self, world: World) -> None:
         """Look whether somebody goes on without missing input."""
         has_runs = any(plan.delays is not None for plan in world.plans.values())
-        self._world = world if has_runs else None
+        self._world = world
+        self.idle = () if has_runs else ("stepped",)
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-RUN."""

@@ -53,6 +53,7 @@ class Fresh(Checker):
         self._is_timely = all(fault.kind not in _UNTIMELY for fault in world.faults.values())
         if all(fault.kind in SILENCES for fault in world.faults.values()):
             self._replicas = replicas
+        self.idle = () if replicas else ("stepped",)
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-TURN."""

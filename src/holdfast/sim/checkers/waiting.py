@@ -115,10 +115,10 @@ class Waiting(Checker):
     def begin(self, world: World) -> None:
         """Find the nodes that wait no longer than a bound."""
         self._world = world
-        if not all(fault.kind in SILENCES for fault in world.faults.values()):
-            return
-        plans = [plan for plan in world.plans.values() if plan.delays is not None]
-        self._nodes = {plan.node: _Known() for plan in plans if len(plan.inputs) > 1}
+        if all(fault.kind in SILENCES for fault in world.faults.values()):
+            plans = [plan for plan in world.plans.values() if plan.delays is not None]
+            self._nodes = {plan.node: _Known() for plan in plans if len(plan.inputs) > 1}
+        self.idle = () if self._nodes else ("stepped",)
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-AVAIL and I-MIN."""

@@ -169,7 +169,7 @@ def test_only_an_error_of_ours_that_names_the_place_may_end_a_query(error: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sync", "write", "short", "full", "slow", "clock"])
+@pytest.mark.parametrize("kind", ["write", "short", "slow", "clock"])
 def test_a_query_without_spark_ends_right_or_by_name_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -188,7 +188,7 @@ def test_a_query_without_spark_ends_right_or_by_name_and_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("kind", ["sync", "full", "clock"])
+@pytest.mark.parametrize("kind", ["sync", "full"])
 def test_results_are_right_once_the_disk_or_the_clock_is(tmp_path: Path, kind: str) -> None:
     seed = list(KINDS).index(kind)
     try:

@@ -151,3 +151,14 @@ def test_a_region_is_divided_only_if_its_results_have_outlived_its_stop(
         rescaling.run(cluster, dict)  # type: ignore[arg-type]
         now = CheckpointRegistry.of(read_entries(cluster.journal))
         assert now.instances == {"member": 2}
+
+
+def test_rows_that_came_while_it_was_stopped_are_not_put_out_twice(tmp_path: Path) -> None:
+    """Nodes may have processed them behind the cut, and the new ones would do so again."""
+    first, stream = StreamId("out[0]"), "rows[0]"
+    former = Plan(Dataflow("members"), (_member(0),), {}, {first: str(tmp_path / "out")}, ())
+    rescaling = Rescaling(former, former, str(tmp_path), 5)
+    report = NodeReport(source_rows={stream: 7})
+    rescaling._require_nothing_more({stream: 7, "other[0]": None}, {NodeId("member[0]"): report})
+    with pytest.raises(RescalingError, match=r"more rows came to rows\[0\] while it was stopped"):
+        rescaling._require_nothing_more({stream: 8}, {NodeId("member[0]"): report})

@@ -46,6 +46,9 @@ from holdfast.errors import RescalingError
 from holdfast.planning.divided_regions import points_to_divide
 from holdfast.planning.division import Division, Moved, Stand, instance_counts
 from holdfast.shell.io_service import IOService
+from holdfast.shell.sinks.delta import DeltaSinkSpec
+from holdfast.shell.sinks.files import FilesSinkSpec
+from holdfast.shell.sinks.iceberg import IcebergSinkSpec
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.logs import open_kept
@@ -72,8 +75,16 @@ _CHECKPOINT_INTERVAL_MS: Final = 200
 
 
 def draining_plan(plan: Plan) -> Plan:
-    """A plan whose nodes checkpoint soon, however seldom they are to otherwise."""
-    return replace(plan, nodes=tuple(_checkpointing_soon(node) for node in plan.nodes))
+    """A plan whose nodes checkpoint soon and whose sinks publish soon, however seldom otherwise."""
+    nodes = tuple(_checkpointing_soon(node) for node in plan.nodes)
+    sinks = tuple(_publishing_soon(spec) for spec in plan.outside_sinks)
+    return replace(plan, nodes=nodes, outside_sinks=sinks)
+
+
+def _publishing_soon(spec: OutsideSpec) -> OutsideSpec:
+    if isinstance(spec, (FilesSinkSpec, DeltaSinkSpec, IcebergSinkSpec)):
+        return replace(spec, interval_s=min(spec.interval_s, _CHECKPOINT_INTERVAL_MS / 1000))
+    return spec
 
 
 def _checkpointing_soon(node: NodePlan) -> NodePlan:
@@ -132,9 +143,10 @@ class Rescaling:
         ended = threading.Event()
         cluster.start(ended.set)
         try:
-            points = self._drain(cluster, committed())
+            points, reports = self._drain(cluster, committed())
         finally:
             cluster.stop()
+        self._require_nothing_more(committed(), reports)
         self._sync_sinks()
         registry = self._registry()
         now = points_to_divide(registry, self.former.nodes)
@@ -165,7 +177,7 @@ class Rescaling:
 
     def _drain(
         self, cluster: Cluster, committed: Mapping[str, int | None]
-    ) -> dict[NodeId, RestartPoint]:
+    ) -> tuple[dict[NodeId, RestartPoint], Mapping[NodeId, NodeReport]]:
         """Wait until all nodes are at one cut, and what they hold is stored; where each is."""
         draining = Draining(self.former, committed)
         deadline_s = time.monotonic() + self.timeout_s
@@ -178,12 +190,28 @@ class Rescaling:
                 stored = points_to_divide(cluster.registry, self.former.nodes)
                 reports = dict(cluster.history.reports)
                 stands = {node: _stand(report) for node, report in reports.items()}
-                found = self.division.points(stands, stored, self._home())
+                try:
+                    found = self.division.points(stands, stored, self._home())
+                except StorageError as error:  # It may be there again in a moment.
+                    found = str(error)
                 if not isinstance(found, str):
-                    return found
+                    return found, reports
                 reason = found
             time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
         raise self._refused(f"within {self.timeout_s:.0f} s: {reason}")
+
+    def _require_nothing_more(
+        self, committed: Mapping[str, int | None], reports: Mapping[NodeId, NodeReport]
+    ) -> None:
+        """1. All nodes are at a cut. 2. A source's log gets more rows. 3. Nodes process some, put
+        out what comes of it, and are stopped. It would come once more, otherwise divided.
+        """
+        for stream, rows in committed.items():
+            said = [report.source_rows.get(stream) for report in reports.values()]
+            if rows is not None and any(read is not None and read < rows for read in said):
+                raise self._refused(
+                    f"more rows came to {stream} while it was stopped; stop what writes them first"
+                )
 
     # -- dividing -----------------------------------------------------------------------------
 
@@ -198,7 +226,10 @@ class Rescaling:
         for place in self._sink_paths().values():
             _sync(place)
         for spec in self._outside_sinks().values():
-            spec.settled()  # Instances that will be no more do not come back for it.
+            try:
+                spec.settled()  # Instances that will be no more do not come back for it.
+            except StorageError as error:
+                raise self._refused(str(error)) from error
 
     def _registry(self) -> CheckpointRegistry:
         """What the journal says, which nobody writes now."""

@@ -156,6 +156,20 @@ def known_next_id(spec: TableSinkSpec, next_id: int | None, losses: str) -> int:
     return next_id or 0
 
 
+def known_name(place: str) -> str | None:
+    """What a table knows the sink stream at a place by; None: nobody has opened it yet.
+
+    Raises:
+        FileDamaged: It is not what was made up.
+    """
+    store = store_at(place)
+    try:
+        found = read_if_any(store, _NAME_FILE)
+    finally:
+        store.close()
+    return None if found is None else _name_in(place, found)
+
+
 def made_up_name(place: str, stream: str) -> str:
     """What a table knows the sink stream by; the same whenever it is asked for at a place.
 
@@ -166,9 +180,13 @@ def made_up_name(place: str, stream: str) -> str:
     try:
         wanted = encode_sealed({"id": f"holdfast-{secrets.token_hex(8)}-{stream}"})
         found = put_or_read(store, _NAME_FILE, [wanted])
-        return decode(found, f"{place}/{_NAME_FILE}", lambda said: str(said["id"]))
+        return _name_in(place, found)
     finally:
         store.close()
+
+
+def _name_in(place: str, content: bytes) -> str:
+    return decode(content, f"{place}/{_NAME_FILE}", lambda said: str(said["id"]))
 
 
 def require_fitting(

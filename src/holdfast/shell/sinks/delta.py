@@ -21,6 +21,7 @@ from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.claimed_table import (
     ClaimedTableWriter,
     Said,
+    known_name,
     known_next_id,
     made_up_name,
     require_fitting,
@@ -65,10 +66,10 @@ class DeltaSinkSpec:
         """See `OutsideSpec`; whatever was decided is in the table."""
         from deltalake import DeltaTable
 
-        progress, next_id = Progress(made_up_name(self.place, self.stream)), None
+        name, next_id = known_name(self.place), None
         with _errors(self):
-            if DeltaTable.is_deltatable(self.table):
-                next_id = progress.said(DeltaTable(self.table)).next_id
+            if name is not None and DeltaTable.is_deltatable(self.table):
+                next_id = Progress(name).said(DeltaTable(self.table)).next_id
         return known_next_id(self, next_id, DeltaSinkWriter.LOSSES)
 
 

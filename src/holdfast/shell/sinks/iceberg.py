@@ -26,10 +26,12 @@ from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.claimed_table import (
     ClaimedTableWriter,
     Said,
+    known_name,
     known_next_id,
     made_up_name,
     require_fitting,
 )
+from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.stores.base import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -87,9 +89,10 @@ class IcebergSinkSpec:
         """See `OutsideSpec`; whatever was decided is in the table."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        progress, next_id = Progress(made_up_name(self.place, self.stream)), None
+        name, next_id = known_name(self.place), None
         with _errors(self), suppress(NoSuchNamespaceError, NoSuchTableError):
-            next_id = progress.said(opened(self.catalog, self.table)).next_id
+            if name is not None:
+                next_id = Progress(name).said(opened(self.catalog, self.table)).next_id
         return known_next_id(self, next_id, IcebergSinkWriter.LOSSES)
 
 
@@ -159,6 +162,10 @@ class IcebergSinkWriter(ClaimedTableWriter):
                     transaction.append(given.cast(wanted))
             except (CommitFailedException, CommitStateUnknownException):
                 return False
+        # A catalog may answer with what came after this commit, so that the next one would pass it.
+        owner = self._progress.said(self._table).incarnation
+        if owner != self._incarnation:
+            raise LogSuperseded(f"sink {self._stream}: incarnation {owner} writes it")
         return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from killed_driver import kill_when_journalled
@@ -147,10 +148,16 @@ def test_state_can_be_looked_into_while_it_runs_and_as_a_dataframe(
     wait_for(query, lambda: of_both() >= 3, tap)
     inspection = Inspection(location)
     assert inspection.operators == {"counts": "counts"}
-    found = [c for c in inspection.checkpoints() if c.role == "newest"]
+
+    def newest() -> list[Any]:
+        return [c for c in inspection.checkpoints() if c.role == "newest"]
+
+    # While a checkpoint gives way to the next one, there is none to be seen of its node.
+    wait_for(query, lambda: [c.node for c in newest()] == ["counts[0]", "counts[1]"], tap)
+    query.stop()
+    found = newest()
     assert [c.node for c in found] == ["counts[0]", "counts[1]"]
     assert all(0 < c.changed_pages <= c.pages and not c.problem for c in found)
-    query.stop()
     state = inspection.state("counts").to_pylist()
     frame = spark.read.format("holdfast").option("state", "counts").load(location)
     assert frame.count() == len(state) > 0

@@ -160,9 +160,12 @@ def run(
                 known = others | results
                 results[name] |= _run_one(name, peers, installed, part, known, cache, say)
                 seconds = round(time.monotonic() - began_s, 1)
-                entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
-                entry["commit"] = results["machine"].get("commit", "")
-                results["experiments"][name] = entry
+                results["experiments"][name] = {
+                    "size": sizes.name,
+                    "sizes": asdict(sizes),
+                    "seconds": seconds,
+                    "commit": results["machine"].get("commit", ""),
+                }
                 keep(results)
     return results
 

@@ -184,9 +184,3 @@ def settle(before: str | None, text: str) -> dict[str, int] | None:
     if before is None or before == text or with_instances(before, instances_in(text)) != text:
         return None
     return instances_in(before)
-
-
-def has_changed(location: str) -> bool:
-    """Whether a location has gone on with another dataflow than it has begun with."""
-    entries = read_entries(os.path.join(location, JOURNAL_FOLDER))
-    return CheckpointRegistry.of(entries).dataflow is not None

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
-from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, registry_at
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.footprint_log import read_extent
 from holdfast.shell.storage.paths import within
@@ -58,10 +57,9 @@ class EventualCheckpointInfo:
 def eventual_checkpoints(location: str) -> list[EventualCheckpointInfo]:
     """Of each node whose windows leave footprints what a replacement would begin with, by node."""
     location = local_path(location)
-    journal = os.path.join(location, JOURNAL_FOLDER)
-    if not has_files(journal):
+    if not has_files(os.path.join(location, JOURNAL_FOLDER)):
         return []
-    points = CheckpointRegistry.of(read_entries(journal)).newest_points()
+    points = registry_at(location).newest_points()
     return [
         _info(location, node, point)
         for node, point in sorted(dict(points).items())

@@ -22,7 +22,6 @@ from holdfast.api.processors import StoredStates
 from holdfast.api.protections import CHECKPOINT_FOLDER
 from holdfast.api.steps import Aggregate, Operation, Process, Stateful, said
 from holdfast.api.windows import window_from, window_words
-from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.model.ids import CheckpointId, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import manifests
@@ -31,7 +30,7 @@ from holdfast.core.wire.manifests import Manifest
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.errors import InspectionError
 from holdfast.shell.io_service import IOService
-from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
+from holdfast.shell.spark.journal import registry_at
 from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
 from holdfast.shell.stores.base import CheckpointStore, StoreSpec
@@ -258,8 +257,7 @@ class Inspection:
 
     def _points(self) -> dict[NodeId, RestartPoint]:
         """The newest restart point of every node."""
-        entries = read_entries(os.path.join(self._location, JOURNAL_FOLDER))
-        return dict(CheckpointRegistry.of(entries).newest_points())
+        return dict(registry_at(self._location).newest_points())
 
     def _state_of(self, node: NodeId, point: RestartPoint, unit: str, operator: str) -> pa.Table:
         reasons: list[str] = []

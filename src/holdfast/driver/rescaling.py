@@ -46,10 +46,7 @@ from holdfast.errors import RescalingError
 from holdfast.planning.divided_regions import points_to_divide
 from holdfast.planning.division import Division, Moved, Stand, instance_counts
 from holdfast.shell.io_service import IOService
-from holdfast.shell.sinks.delta import DeltaSinkSpec
-from holdfast.shell.sinks.files import FilesSinkSpec
-from holdfast.shell.sinks.iceberg import IcebergSinkSpec
-from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
+from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, registry_at
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.logs import open_kept
 from holdfast.shell.storage.paths import sync_path
@@ -82,9 +79,7 @@ def draining_plan(plan: Plan) -> Plan:
 
 
 def _publishing_soon(spec: OutsideSpec) -> OutsideSpec:
-    if isinstance(spec, (FilesSinkSpec, DeltaSinkSpec, IcebergSinkSpec)):
-        return replace(spec, interval_s=min(spec.interval_s, _CHECKPOINT_INTERVAL_MS / 1000))
-    return spec
+    return replace(spec, interval_s=min(spec.interval_s, _CHECKPOINT_INTERVAL_MS / 1000))
 
 
 def _checkpointing_soon(node: NodePlan) -> NodePlan:
@@ -233,7 +228,7 @@ class Rescaling:
 
     def _registry(self) -> CheckpointRegistry:
         """What the journal says, which nobody writes now."""
-        return CheckpointRegistry.of(read_entries(os.path.join(self.location, JOURNAL_FOLDER)))
+        return registry_at(self.location)
 
     def _home(self) -> _Home:
         return _Home(self.location, self._sink_paths(), self._outside_sinks(), self.store)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.protections import Protection, Protections, Uncoordinated
 from holdfast.api.steps import FromFiles, FromFrame
-from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.driver import retention as kept_logs
@@ -42,7 +41,7 @@ from holdfast.planning.together import recovering_together
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.driver_lease import DriverLease, lease_ms_at
 from holdfast.shell.spark.executors import Executors
-from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
+from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, registry_at
 from holdfast.shell.spark.launch import Cluster
 from holdfast.shell.spark.launches import LaunchSpec
 from holdfast.shell.storage.errors import JournalSuperseded
@@ -248,10 +247,9 @@ def drain(
 
 
 def _changes(request: Request, plan: Plan, before: str, text: str) -> Changes:
-    entries = read_entries(os.path.join(request.location, JOURNAL_FOLDER))
     former, wanted = operators_at(request.location), operators_of(plan)
     comparison = Comparison(before, text, former, wanted, request.wishes)
-    return comparison.changes(is_at_cut=CheckpointRegistry.of(entries).is_at_cut)
+    return comparison.changes(is_at_cut=registry_at(request.location).is_at_cut)
 
 
 def _changed(request: Request, plan: Plan, before: str, text: str) -> Rescaling:

@@ -13,20 +13,18 @@ from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 
 from holdfast.api.steps import FromGenerator, FromKafka, Source, Step
-from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.batch_twin import ORDER, has_order, log_of, ordered, partitions_of
 from holdfast.driver.comparable import comparable
-from holdfast.driver.description import has_changed
 from holdfast.driver.kept_part import kept_part
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink, present
 from holdfast.errors import OptionError, UnsupportedError
 from holdfast.planning.units import lineage
 from holdfast.shell.kafka import positions
-from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
+from holdfast.shell.spark.journal import registry_at
 from holdfast.shell.spark.small_logs import gaps_now, load_now
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.beginnings import first_kept
@@ -123,7 +121,8 @@ def verify(
         QueryFailedError: What the user gave cannot be read again.
         UnsupportedError: The dataflow has changed there.
     """
-    if has_changed(location):
+    decided = registry_at(location)
+    if decided.dataflow is not None:
         raise UnsupportedError(
             f"{location} has gone on with a changed dataflow: no batch query gives what both have "
             "put out, so that nothing can be compared"
@@ -133,7 +132,9 @@ def verify(
     part = kept_part(flow, sink, location)
     rows = comparable(ordered(flow, spark, sink, location))
     columns = [quoted(column) for column in rows.columns if column not in (TIME_COLUMN, *ORDER)]
-    stored = _stored(flow, spark, sink, location)
+    # Instances that are gone promise nothing; None: all that have ever been are there.
+    instances = (decided.instances or {}).get(flow.sinks[sink].unit)
+    stored = _stored(flow, spark, sink, location, instances)
     stored = replace(stored, rows=comparable(stored.rows))
     sources = _sources_before(flow.sinks[sink])
     inputs: tuple[InputCheck, ...] = ()
@@ -271,28 +272,21 @@ def _of_part(
     return found
 
 
-def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> _Stored:
+def _stored(
+    flow: Graph, spark: SparkSession, sink: str, location: str, instances: int | None
+) -> _Stored:
     outside: object = flow.outside_sinks.get(sink)
     if isinstance(outside, ReadableSink):
         found = outside.read(sink, spark, location, flow.sinks[sink].schema)
-        promised_us = outside.promised_us(sink, location, _instances(flow, sink, location))
-        return _Stored(found, promised_us, 0)
+        return _Stored(found, outside.promised_us(sink, location, instances), 0)
     path = os.path.join(location, "streams", sink)
     streams = {name: os.path.join(path, name) for name in store_at(path).children()}
     firsts = {int(name): first_kept(place) for name, place in streams.items() if name.isdigit()}
     begins = {stream: first for stream, first in firsts.items() if first}
     rows = load_now(spark, path, metadata="true")
     named = {f"{sink}[{name}]": place for name, place in streams.items()}
-    at_work = present(named, _instances(flow, sink, location))
-    promised_us = min(map(_promised_us, at_work), default=END_US)
+    promised_us = min(map(_promised_us, present(named, instances)), default=END_US)
     return _Stored(rows, promised_us, len(streams), begins, path)
-
-
-def _instances(flow: Graph, sink: str, location: str) -> int | None:
-    """How many instances write a sink, if that has changed: those that are gone promise nothing."""
-    journal = os.path.join(location, JOURNAL_FOLDER)
-    decided = CheckpointRegistry.of(read_entries(journal)).instances
-    return None if decided is None else decided.get(flow.sinks[sink].unit)
 
 
 def _promised_us(stream: str) -> int:

@@ -6,7 +6,7 @@ whether they do. From there `divide` makes what the journal is to hold instead o
 incarnations and restart points of all nodes, and how many instances units have. Nodes whose edges
 and number stay the same keep their points. The state of each other node is what belongs to it, by
 the hash by which its input will be, of the state of all former instances of its unit. Edges of
-which an end has changed begin anew at id 0; sinks go on where their logs end.
+which an end has changed begin anew at id 0; sinks go on where they have been written to.
 
 A node that merges several streams may hold tuples until the slowest stream has come as far. They
 are not in its state but kept by its producers. A producer that only reads sources sends them again

@@ -95,7 +95,7 @@ class Planner:
     Attributes:
         sources: How nodes open each source stream made so far.
         sink_paths: The log folder of each sink stream that is written to a log.
-        outside_sinks: The sink streams that are written to Kafka.
+        outside_sinks: The sink streams that are written to topics, files or tables.
         raised: By unit, guarantees that are stronger than was asked for.
         replicas: By unit that has several of each instance, how many; `delayed` finds it.
     """

@@ -100,7 +100,7 @@ class KafkaSinkSpec:
         place: A folder or URL for what is to be remembered of it.
         transactional_id: What the broker knows it by; None: one is made up, once.
         is_exactly_once: Whether results are written in transactions.
-        commit_interval_s: From the beginning of a transaction to that of the next, at least.
+        interval_s: From the beginning of a transaction to that of the next, at least.
     """
 
     stream: str
@@ -110,7 +110,7 @@ class KafkaSinkSpec:
     place: str
     transactional_id: str | None = None
     is_exactly_once: bool = True
-    commit_interval_s: float = 0.0
+    interval_s: float = 0.0
 
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> KafkaSinkWriter:
         """Open it; waits for the broker. Raises as `KafkaSinkWriter`."""
@@ -282,8 +282,8 @@ class KafkaSinkWriter:
 
     @property
     def interval_s(self) -> float:
-        """See `KafkaSinkSpec.commit_interval_s`."""
-        return self._spec.commit_interval_s
+        """See `KafkaSinkSpec.interval_s`."""
+        return self._spec.interval_s
 
     @property
     def is_full(self) -> bool:

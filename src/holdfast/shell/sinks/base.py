@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from dataclasses import Field
+from typing import Any, ClassVar, Protocol
 
 from holdfast.shell.storage.logs import LogWriter
 
@@ -44,11 +45,18 @@ class OutsideWriter(LogWriter, Protocol):
 
 
 class OutsideSpec(Protocol):
-    """Describes one sink stream; it is shipped to the node, which opens it."""
+    """Describes one sink stream, as a dataclass; it is shipped to the node, which opens it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def stream(self) -> str:
         """Its name, e.g. `counts[0]`."""
+        ...
+
+    @property
+    def interval_s(self) -> float:
+        """See `OutsideWriter.interval_s`."""
         ...
 
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> OutsideWriter:

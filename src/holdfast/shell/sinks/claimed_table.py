@@ -120,10 +120,13 @@ class ClaimedTableWriter(CollectingWriter):
 
     def _known_next_id(self) -> int | None:
         """What the table says now, if it is ours to write."""
-        owner, next_id, _ = self._said()
-        if owner != self._incarnation:
-            raise LogSuperseded(f"sink {self._stream}: incarnation {owner} writes it")
-        return next_id
+        said = self._said()
+        self._require_own(said)
+        return said.next_id
+
+    def _require_own(self, said: Said) -> None:
+        if said.incarnation != self._incarnation:
+            raise LogSuperseded(f"sink {self._stream}: incarnation {said.incarnation} writes it")
 
     def end(self) -> None:
         """Say that nothing follows."""

@@ -111,9 +111,9 @@ class CutStore:
     def newest(self) -> CutRecord | None:
         """The newest record; None: there is none. Raises `StorageError`."""
         while numbers := self._numbers():
-            record = self._read(max(numbers))
+            record = self._read(newest := max(numbers))
             # One that was deleted may have been put again, by whoever did not know (file_cuts.py).
-            if record is not None and max(self._numbers(), default=NO_RECORD) == max(numbers):
+            if record is not None and max(self._numbers(), default=NO_RECORD) == newest:
                 return record
         return None
 

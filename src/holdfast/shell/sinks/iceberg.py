@@ -31,7 +31,6 @@ from holdfast.shell.sinks.claimed_table import (
     made_up_name,
     require_fitting,
 )
-from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.stores.base import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -163,9 +162,7 @@ class IcebergSinkWriter(ClaimedTableWriter):
             except (CommitFailedException, CommitStateUnknownException):
                 return False
         # A catalog may answer with what came after this commit, so that the next one would pass it.
-        owner = self._progress.said(self._table).incarnation
-        if owner != self._incarnation:
-            raise LogSuperseded(f"sink {self._stream}: incarnation {owner} writes it")
+        self._require_own(self._progress.said(self._table))
         return True
 
 

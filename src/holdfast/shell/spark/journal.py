@@ -482,6 +482,11 @@ def read_entries(folder: str) -> list[JournalEntry]:
     return _read_all(_volumes(folder), COORDINATOR)
 
 
+def registry_at(location: str) -> CheckpointRegistry:
+    """What the journal of a checkpoint location has come to; errors as of `read_entries`."""
+    return CheckpointRegistry.of(read_entries(os.path.join(location, JOURNAL_FOLDER)))
+
+
 def _read_all(
     volumes: _FileVolumes | _ObjectVolumes, kind: EntryKind[E], *, apart_from: int = 0
 ) -> list[E]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_protocol import EVENTS, has_put_in, nexmark, wait_for
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed
+from holdfast.core.model.ids import NodeId
 from holdfast.driver.inspection import Inspection
 from holdfast.driver.query import Query
 from holdfast.errors import DataflowChangedError, InspectionError
@@ -105,11 +107,16 @@ def test_a_damaged_checkpoint_is_passed_over_and_reported(
     flow = nexmark("q12", tap=tap)
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=slowly)
     wait_for(query, lambda: stored(query, "counts[0]") >= 2, tap)
-    manifests = sorted(store.rglob("counts*/*.manifest"), key=lambda p: p.stat().st_mtime_ns)
-    newest = bytearray(manifests[-1].read_bytes())
+    pid = query.pid("counts[0]")
+    os.kill(pid, signal.SIGSTOP)  # A checkpoint that it wrote behind the damage would be whole.
+    time.sleep(0.5)  # The driver has recorded by now what the node told it.
+    recorded = query._cluster.registry.newest(NodeId("counts[0]"))
+    assert recorded is not None
+    (manifest,) = store.rglob(f"counts*-{recorded.sequence:010d}/*.manifest")
+    newest = bytearray(manifest.read_bytes())
     newest[len(newest) // 2] ^= 1
-    manifests[-1].write_bytes(newest)
-    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    manifest.write_bytes(newest)
+    os.kill(pid, signal.SIGKILL)
     tap.open()
     assert query.awaitTermination(240)
     assert query.verify().is_identical

@@ -18,8 +18,8 @@ if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; the
   (apt-get update && apt-get install -y --no-install-recommends $lacking) >/dev/null || true
 fi
 
-# Tests that compute run beside those that wait for Spark or for servers, and give way to them; those
-# that wait for Spark, in two sessions. What all need compiled is compiled first.
+# Tests that compute run beside those that wait for Spark or for servers, and give way to them; both
+# are divided in two, so that two cores have work to the end. What all need compiled is compiled first.
 .venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
 # A JVM lives for minutes here: it need not optimise as for days. That halves its CPU time.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
@@ -29,7 +29,8 @@ beside() { # LOG COMMAND...
   "${@:2}" --durations=30 >"$logs/$1" 2>&1 &
   running+=("$!")
 }
-beside computing nice -n 10 .venv/bin/pytest -m "not slow"
+beside simulation nice -n 10 .venv/bin/pytest -m "not slow" tests/simulation tests/bench
+beside computing nice -n 10 .venv/bin/pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
 beside servers .venv/bin/pytest -m "slow and not session"
 beside spark .venv/bin/pytest -m "slow and session" tests/spark/test_[n-z]*.py
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
@@ -38,5 +39,5 @@ status=0
 for each in "${running[@]}"; do
   wait "$each" || status=$?
 done
-cat "$logs/spark" "$logs/servers" "$logs/computing"
+cat "$logs/spark" "$logs/servers" "$logs/computing" "$logs/simulation"
 exit "$status"

@@ -38,6 +38,8 @@ from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.core.operators.base import Operator
     from holdfast.core.state.page_manager import PageManager
     from holdfast.planning.plan import Plan
@@ -214,8 +216,20 @@ class Inspection:
         return {o["name"]: unit for unit, members in self._units.items() for o in members}
 
     def checkpoints(self) -> list[CheckpointInfo]:
-        """All checkpoints in the store, by node, newest first."""
+        """All checkpoints in the store, by node, newest first.
+
+        A query may run there: where the newest one of a node gives way while the store is looked
+        through, the store is looked through again.
+        """
         points = self._points()
+        while True:
+            found, known = self._stored(points), points
+            shown = {checkpoint.node for checkpoint in found if checkpoint.role == "newest"}
+            points = self._points()
+            if points == known or shown >= {n for n, p in known.items() if p.checkpoint}:
+                return found
+
+    def _stored(self, points: Mapping[NodeId, RestartPoint]) -> list[CheckpointInfo]:
         roles = {
             (node, point.checkpoint.checkpoint): "newest" if place == 0 else "older"
             for node, newest in points.items()

@@ -98,7 +98,8 @@ class TupleBatch:
         """The same batch without the rows before `tuple_id` (which must lie within it)."""
         if tuple_id <= self.first_id:
             return self
-        return replace(self, first_id=tuple_id, batch=self.batch.slice(tuple_id - self.first_id))
+        rows = self.batch.slice(tuple_id - self.first_id)
+        return TupleBatch(tuple_id, rows, self.boundary_us, self.created_us, self.tuple_type)
 
     def not_older_than(self, time_us: int) -> TupleBatch:
         """The same batch without rows that are older; so ids may be other rows'."""
@@ -115,7 +116,7 @@ class TupleBatch:
         if tuple_id >= self.next_id:
             return self
         rows = self.batch.slice(0, tuple_id - self.first_id)
-        return replace(self, batch=rows, boundary_us=BEGINNING_US)
+        return TupleBatch(self.first_id, rows, BEGINNING_US, self.created_us, self.tuple_type)
 
 
 def in_parts(batch: TupleBatch) -> Iterator[TupleBatch]:

@@ -528,7 +528,7 @@ class PageManager:
         held = _NO_PAGES
         if self._snapshots:
             frozen = np.concatenate([each.pages[each.is_needed] for each in self._snapshots])
-            if bool((self.marks[frozen] != FROZEN).any()):
+            if np.count_nonzero(self.marks[frozen] != FROZEN):
                 raise InvariantViolation("a page that a snapshot needs is not frozen")
             if int(self._memory.holders[np.unique(frozen)].sum()) != len(frozen):
                 raise InvariantViolation("pages are not held by as many snapshots as need them")
@@ -536,7 +536,8 @@ class PageManager:
         everything = np.sort(np.concatenate([used, free, held]))
         if not self._memory.are_all(everything):
             raise InvariantViolation("a page is lost, or in two page sets")
-        if bool((self.marks[used] == FREE).any()) or bool((self.marks[free] != FREE).any()):
+        marks = self.marks[used]
+        if np.count_nonzero(marks == FREE) or np.count_nonzero(self.marks[free] != FREE):
             raise InvariantViolation("a page in use is marked free, or the other way round")
-        if bool((self._memory.holders[used][self.marks[used] == FROZEN] == 0).any()):
+        if np.count_nonzero(self._memory.holders[used][marks == FROZEN] == 0):
             raise InvariantViolation("a page is frozen without a snapshot")

@@ -272,12 +272,12 @@ class PageMemory:
 
     def are_all(self, pages: np.ndarray) -> bool:
         """Whether these, int64 ascending, are just the pages of the pool and those in use."""
-        pooled = int(np.searchsorted(pages, self._pool_pages))
+        pooled = int(pages.searchsorted(self._pool_pages))
         if pooled != self._fresh or len(pages) - pooled != self._in_regions:
             return False
         if pooled and (pages[0] != 0 or pages[pooled - 1] != pooled - 1):
             return False
-        return bool((pages[1:] > pages[:-1]).all())
+        return not np.count_nonzero(pages[1:] <= pages[:-1])
 
 
 def _grown(marks: np.ndarray, pages: int) -> np.ndarray:

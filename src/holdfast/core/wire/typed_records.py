@@ -29,7 +29,7 @@ class Unfit(ValueError):
 
 
 class RecordCodec:
-    """Turns records of some classes into bytes and back. Immutable."""
+    """Turns records of some classes into bytes and back; finds once how a class is read."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class RecordCodec:
         """
         self._classes = {each.__name__: each for each in classes}
         self._readers = readers
+        self._fields: dict[type, tuple[tuple[str, Reader], ...]] = {}  # by class
         self._plain_of = plain or {}
 
     def encode(self, record: object) -> bytes:
@@ -94,43 +95,63 @@ class RecordCodec:
 
     def record(self, kind: type, values: object) -> object:
         """A record of a class, by the values of its fields. Raises `Unfit`."""
-        types = _types(kind)
-        if not isinstance(values, list) or len(values) != len(types):
-            raise Unfit(f"{kind.__name__} has {len(types)} fields")
-        return kind(
-            *(self._field(kind, name, each) for name, each in zip(types, values, strict=True))
-        )
+        fields = self._fields.get(kind)
+        if fields is None:
+            found = _types(kind).items()
+            fields = tuple((name, self._reader(wanted)) for name, wanted in found)
+            self._fields[kind] = fields
+        if not isinstance(values, list) or len(values) != len(fields):
+            raise Unfit(f"{kind.__name__} has {len(fields)} fields")
+        taken: list[object] = []
+        for (name, read), value in zip(fields, values, strict=True):
+            try:
+                taken.append(read(value))
+            except ValueError as unfit:
+                raise Unfit(f"{kind.__name__}.{name}: {unfit}") from None
+        return kind(*taken)
 
-    def _field(self, kind: type, name: str, value: object) -> object:
-        try:
-            return self._value(_types(kind)[name], value)
-        except ValueError as unfit:
-            raise Unfit(f"{kind.__name__}.{name}: {unfit}") from None
-
-    def _value(self, wanted: Any, value: object) -> object:
+    def _reader(self, wanted: Any) -> Reader:
+        """Reads values of a declared type; of a record what its fields are is found later."""
         reader = self._readers.get(wanted)
         if reader is not None:
-            return reader(value)
-        origin, inner = get_origin(wanted), get_args(wanted)
+            return reader
+        origin, inner = get_origin(wanted), [self._reader(each) for each in _inner(wanted)]
         if origin is tuple:
-            if not isinstance(value, list):
-                raise Unfit("no list")
-            return tuple(self._value(inner[0], each) for each in value)
+            return lambda value: _tuple_of(inner[0], value)
         if origin is dict:
-            if not isinstance(value, dict):
-                raise Unfit("no object")
-            return {self._key(inner[0], k): self._value(inner[1], v) for k, v in value.items()}
+            read_key = _number_of(inner[0]) if get_args(wanted)[0] is int else inner[0]
+            return lambda value: _dict_of(read_key, inner[1], value)
         if origin in (Union, UnionType):
-            return None if value is None else self._value(inner[0], value)
-        return self.record(wanted, value)
+            return lambda value: None if value is None else inner[0](value)
+        return lambda value: self.record(wanted, value)
 
-    def _key(self, wanted: Any, key: str) -> object:
-        """A key of an object, which JSON has as text only."""
-        if wanted is not int:
-            return self._value(wanted, key)
+
+def _inner(wanted: Any) -> list[Any]:
+    """The types within a declared one, `None` and `...` left out."""
+    return [each for each in get_args(wanted) if each not in (type(None), ...)]
+
+
+def _tuple_of(read: Reader, value: object) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise Unfit("no list")
+    return tuple(map(read, value))
+
+
+def _dict_of(read_key: Reader, read: Reader, value: object) -> dict[object, object]:
+    if not isinstance(value, dict):
+        raise Unfit("no object")
+    return {read_key(key): read(each) for key, each in value.items()}
+
+
+def _number_of(read: Reader) -> Reader:
+    """Reads a key of an object, which JSON has as text only, as a number."""
+
+    def read_key(key: Any) -> object:
         if not (key.isascii() and key.isdigit() and len(key) < 20):
             raise Unfit("no number as a key")
-        return self._value(wanted, int(key))
+        return read(int(key))
+
+    return read_key
 
 
 @cache

@@ -29,8 +29,8 @@ beside() { # LOG COMMAND...
   "${@:2}" --durations=30 >"$logs/$1" 2>&1 &
   running+=("$!")
 }
-beside simulation nice -n 10 .venv/bin/pytest -m "not slow" tests/simulation tests/bench
-beside computing nice -n 10 .venv/bin/pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
+beside simulation nice -n 19 .venv/bin/pytest -m "not slow" tests/simulation tests/bench
+beside computing nice -n 19 .venv/bin/pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
 beside servers .venv/bin/pytest -m "slow and not session"
 beside spark .venv/bin/pytest -m "slow and session" tests/spark/test_[n-z]*.py
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT

@@ -109,10 +109,16 @@ class FilesRecording(CommittedRecording):
         return tuple(commits)
 
     def plainly(self) -> Choose:
-        """As the oracle chooses: in order of modification and path, so many, and each once."""
-        passed: list[str] = []
+        """As the oracle chooses: in order of modification and path, so many, and each once.
 
-        def choose(_: Look, there: list[FoundFile]) -> list[FoundFile]:
+        Nothing is recorded of files without rows: another life looks at them once more.
+        """
+        passed: list[str] = []
+        empty = {file.path for file in self.files if not file.records}
+
+        def choose(look: Look, there: list[FoundFile]) -> list[FoundFile]:
+            if look.is_first:
+                passed[:] = [path for path in passed if path not in empty]
             new = [file for file in there if file.path not in passed]
             new.sort(key=lambda file: file.path)
             new.sort(key=lambda file: file.modified_us)

@@ -4,7 +4,9 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import time
+import zipimport
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +74,18 @@ def test_what_a_node_is_forked_with_is_left_out_of_garbage_collections(
 ) -> None:
     frozen = spark.sparkContext.parallelize([0], 1).map(lambda _: gc.get_freeze_count())
     assert frozen.first() > 100_000
+
+
+def test_what_a_node_is_forked_with_reads_no_archive_again(spark: SparkSession) -> None:
+    def compiled_from(_: int) -> str | None:
+        return sys.modules["pyspark.worker"].__file__
+
+    def is_kept(_: int) -> bool:
+        return hasattr(zipimport.zipimporter.invalidate_caches, "__wrapped__")
+
+    one = spark.sparkContext.parallelize([0], 1)
+    assert ".zip" not in str(one.map(compiled_from).first())
+    assert one.map(is_kept).first()
 
 
 def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any, Final
+
+from holdfast.shell.spark import zipped_imports
 
 _GONE: Final = 1
 """The exit code of a worker whose connection is closed: the daemon does not use it again."""
@@ -18,6 +21,7 @@ _GONE: Final = 1
 
 def main() -> None:
     """Warm up, then serve forks as PySpark's own daemon does."""
+    sys.path[:] = zipped_imports.without_spark_zips(sys.path)
     # The worker's own module is half of what a fork would otherwise have to load.
     from pyspark import daemon, worker
 
@@ -26,6 +30,7 @@ def main() -> None:
     del worker
     daemon.worker = _quiet(daemon.worker)
     task.warm_up()
+    zipped_imports.keep_directories()
     gc.collect()
     gc.freeze()
     daemon.manager()

@@ -6,7 +6,7 @@ import logging
 import warnings
 from typing import TYPE_CHECKING
 
-from holdfast.api.steps import FromFiles, FromFrame, FromGenerator, FromKafka, FromLog, Source
+from holdfast.api.steps import FromFiles, FromFrame, FromGenerator, FromLog, Source
 from holdfast.core.haunit.plan import Standby
 from holdfast.driver.options import PREFIX
 from holdfast.driver.security import (
@@ -123,11 +123,6 @@ def require_cut(flow: Graph, ingests: list[Recorder], protections: Protections) 
         )
     for step in flow.steps:
         match step.operation:
-            case FromKafka():
-                raise RescalingError(
-                    f"source {step.name} reads Kafka, whose partitions are bound to the instances "
-                    "that have begun with them; dataflow and numbers of instances stay as they are"
-                )
             case (
                 FromGenerator() | FromFrame(speed=float() | int()) | FromLog(speed=float() | int())
             ):

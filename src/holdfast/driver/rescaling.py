@@ -46,6 +46,7 @@ from holdfast.errors import RescalingError
 from holdfast.planning.divided_regions import points_to_divide
 from holdfast.planning.division import Division, Moved, Stand, instance_counts
 from holdfast.shell.io_service import IOService
+from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, registry_at
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.logs import open_kept
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from holdfast.core.operators.base import Operator
     from holdfast.planning.plan import Plan
     from holdfast.shell.sinks.base import OutsideSpec
+    from holdfast.shell.sources.base import SourceSpec
     from holdfast.shell.spark.history import NodeReport
     from holdfast.shell.spark.launch import Cluster
     from holdfast.shell.stores.base import StoreSpec
@@ -72,10 +74,18 @@ _CHECKPOINT_INTERVAL_MS: Final = 200
 
 
 def draining_plan(plan: Plan) -> Plan:
-    """A plan whose nodes checkpoint soon and whose sinks publish soon, however seldom otherwise."""
+    """A plan whose nodes checkpoint soon and whose sinks publish soon, however seldom otherwise.
+
+    Its sources read nothing of topics: what they have logged is all that they give.
+    """
     nodes = tuple(_checkpointing_soon(node) for node in plan.nodes)
     sinks = tuple(_publishing_soon(spec) for spec in plan.outside_sinks)
-    return replace(plan, nodes=nodes, outside_sinks=sinks)
+    sources = {stream: _draining(spec) for stream, spec in plan.sources.items()}
+    return replace(plan, nodes=nodes, outside_sinks=sinks, sources=sources)
+
+
+def _draining(spec: SourceSpec) -> SourceSpec:
+    return replace(spec, is_draining=True) if isinstance(spec, KafkaSourceSpec) else spec
 
 
 def _publishing_soon(spec: OutsideSpec) -> OutsideSpec:

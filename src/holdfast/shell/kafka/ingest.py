@@ -104,6 +104,8 @@ class KafkaIngest:
         place: str,
         incarnation: Incarnation,
         on_news: Callable[[], None],
+        *,
+        is_draining: bool = False,
     ) -> None:
         """Fence whoever wrote the log before, and begin.
 
@@ -112,6 +114,7 @@ class KafkaIngest:
             place: The log's.
             incarnation: Which writes it.
             on_news: Called by the thread when more is durable, or something has failed.
+            is_draining: Whether nothing is read of the topic: the log stays as it is.
 
         Raises:
             LogSuperseded: The log is claimed by this incarnation or a later one.
@@ -119,6 +122,7 @@ class KafkaIngest:
         """
         self._reading = reading
         self._on_news = on_news
+        self._is_draining = is_draining
         schema = with_time(reading.decoder.log_schema)
         stream = f"{reading.source}[{reading.instance}]"
         self._claim = Claim(place, incarnation)
@@ -164,7 +168,7 @@ class KafkaIngest:
             if self._writer.has_ended:
                 # Others that are idle wait for no more of it, and go by how far it has come.
                 self.reached = self._boundaries(positions, [*positions.of]).reached(END_US)
-            else:
+            elif not self._is_draining:
                 self._read(positions)
         except Exception as error:  # The reader raises it in the node.
             self.error = error

@@ -27,10 +27,12 @@ class KafkaSourceSpec:
     Attributes:
         reading: What is read.
         place: The log's folder or URL.
+        is_draining: Whether what the log holds is all that is given; the topic is not read.
     """
 
     reading: TopicReading
     place: str
+    is_draining: bool = False
 
     def open(self) -> KafkaReader:
         """Open the log; nothing is asked of the broker yet."""
@@ -65,7 +67,9 @@ class KafkaReader:
         if self._ingest is not None:
             return
         spec = self._spec
-        self._ingest = KafkaIngest(spec.reading, spec.place, incarnation, self._waker.wake)
+        self._ingest = KafkaIngest(
+            spec.reading, spec.place, incarnation, self._waker.wake, is_draining=spec.is_draining
+        )
         lost = read_in_vain(self._log.read_of, self._read_before, self._ingest.owners)
         if lost is None and self._read_before > self._ingest.begun_at:
             lost = self._ingest.begun_at
@@ -118,6 +122,17 @@ class KafkaReader:
     def newest_id(self) -> int:
         """The end of what has been logged when this node came up."""
         return 0 if self._ingest is None else self._ingest.begun_at
+
+    @property
+    def rows_read(self) -> int | None:
+        """Rows of a log that gets no more, once all have been given; None: nobody counts.
+
+        With the last of them, the newest boundary has been given.
+        """
+        ingest = self._ingest
+        if ingest is None or not self._spec.is_draining or self._held:
+            return None
+        return self._read_before if self._read_before >= ingest.durable_before else None
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """What is durable from an id on. Raises what the thread that fills the log met."""

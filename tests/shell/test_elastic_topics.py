@@ -1,0 +1,157 @@
+"""Elastic restarts of dataflows that read topics of a real broker, to which records keep coming."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyarrow import parquet
+
+pytest.importorskip("confluent_kafka")
+
+from kafka_topics import produce
+from kafka_topics import rows as rows_in
+from test_elastic_without_spark import counted
+from without_spark import without_spark
+
+import holdfast as hf
+from holdfast.driver.query import Query
+from holdfast.driver.rescaling import Rescaling
+from holdfast_chaos.kafka_broker import KafkaBroker
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("key", pa.int64()), ("id", pa.int64())])
+PARTITIONS = 3
+COLUMNS = ("key", "nth", "total")
+PATIENCE_S = 100.0
+
+
+def event(number: int) -> tuple[int, bytes]:
+    at = f"2026-01-01T00:{number // 6000:02d}:{number // 100 % 60:02d}.{number % 100:02d}0Z"
+    return number % PARTITIONS, json.dumps({"at": at, "key": number % 7, "id": number}).encode()
+
+
+def taken(rows: list[dict[str, Any]]) -> list[tuple[int, ...]]:
+    return [tuple(row[name] for name in COLUMNS) for row in rows]
+
+
+def ids_of(rows: list[tuple[int, ...]]) -> list[int]:
+    """What was counted and added up one by one, sorted; each count of a key is there once."""
+    found: list[int] = []
+    of_key: dict[int, tuple[int, int]] = {}
+    for key, nth, total in sorted(rows):
+        before, sum_before = of_key.get(key, (0, 0))
+        assert nth == before + 1, f"key {key}: {nth} after {before}"
+        found.append(total - sum_before)
+        of_key[key] = nth, total
+    return sorted(found)
+
+
+class Job:
+    """A dataflow over a topic that ends before offsets which it will get to."""
+
+    def __init__(
+        self, broker: KafkaBroker, topic: str, place: Path, records: int, instances: int
+    ) -> None:
+        self.broker, self.topic, self.place = broker, topic, place
+        self.records, self.instances = records, instances
+        broker.create_topic(topic, PARTITIONS)
+        broker.create_topic(f"{topic}-out", 2)
+
+    def started(self, session: Any, parallelism: int, protection: hf.Protection) -> Query:
+        flow = hf.Dataflow("elastic")
+        events = flow.source_kafka(
+            servers=self.broker.servers,
+            topic=self.topic,
+            name="events",
+            schema=SCHEMA,
+            time="at",
+            idle=None,
+            end={p: len(range(p, self.records, PARTITIONS)) for p in range(PARTITIONS)},
+            partitions=self.instances,
+        )
+        keyed = events.key_by("key")
+        sums = keyed.window(hf.tumbling("70 milliseconds")).aggregate(
+            "count(*) AS n", "sum(id) AS total", name="sums"
+        )
+        sums.sink("sums")
+        seen = keyed.aggregate("count(*) AS nth", "sum(id) AS total", emit="changes", name="seen")
+        seen.sink("plain")
+        seen.sink_files(str(self.place / "files"), name="files", every="20 milliseconds")
+        seen.sink_delta(str(self.place / "delta"), name="delta", every="20 milliseconds")
+        seen.sink_kafka("out", servers=self.broker.servers, topic=f"{self.topic}-out")
+        return flow.start(
+            session,
+            checkpointLocation=str(self.place / "location"),
+            protection=protection,
+            parallelism=parallelism,
+        )
+
+    def require_each_row_once(self) -> None:
+        streams = self.place / "location" / "streams"
+        written = {"log": counted(streams / "plain", COLUMNS)}
+        files = map(parquet.read_table, sorted((self.place / "files").glob("*.parquet")))
+        written["files"] = taken(pa.concat_tables(files).to_pylist())
+        table = pa.table(DeltaTable(str(self.place / "delta")).to_pyarrow_table())
+        written["delta"] = taken(table.to_pylist())
+        written["topic"] = taken(rows_in(self.broker, f"{self.topic}-out"))
+        for kind, rows in written.items():
+            assert ids_of(rows) == list(range(self.records)), kind
+        wanted: dict[tuple[int, int], list[int]] = {}
+        for number in range(self.records):
+            wanted.setdefault((number * 10 // 70, number % 7), []).append(number)
+        found = counted(streams / "sums", ("key", "n", "total"))
+        assert sorted(found) == sorted((k, len(of), sum(of)) for (_, k), of in wanted.items())
+
+
+@contextmanager
+def producing(job: Job) -> Iterator[Callable[[int], None]]:
+    """Records come one after the other, at their own pace; gives who waits for so many results."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        for first in range(0, job.records, 20):
+            numbers = range(first, min(first + 20, job.records))
+            produce(job.broker, job.topic, [event(number) for number in numbers])
+            if is_over.wait(0.02):
+                return
+
+    def wait_for(results: int) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        plain = job.place / "location" / "streams" / "plain"
+        while not plain.exists() or len(counted(plain, COLUMNS)) < results:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield wait_for
+    finally:
+        is_over.set()
+        thread.join()
+
+
+CHECKPOINTED = hf.Checkpointed(interval="100 milliseconds")
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_records_of_a_topic_come_once_whatever_the_number_of_instances(
+    kafka: KafkaBroker, tmp_path: Path, instances: int
+) -> None:
+    job = Job(kafka, f"elastic-in-{instances}", tmp_path, 3_000, instances)
+    with without_spark() as session, producing(job) as wait_for:
+        for number, parallelism in enumerate((1, 3, 2)):
+            query = job.started(session, parallelism, CHECKPOINTED)
+            if number < 2:
+                wait_for(700 * (number + 1))
+                query.stop()
+        assert query.awaitTermination(PATIENCE_S)
+    job.require_each_row_once()

@@ -3,8 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from without_spark import without_spark
 import holdfast as hf
 from holdfast.driver.query import Query
 from holdfast.driver.rescaling import Rescaling
+from holdfast.shell.spark.launch import Cluster
 from holdfast_chaos.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.slow
@@ -31,6 +30,7 @@ SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("key", pa.int64()), (
 PARTITIONS = 3
 COLUMNS = ("key", "nth", "total")
 PATIENCE_S = 100.0
+CHECKPOINTED = hf.Checkpointed(interval="100 milliseconds")
 
 
 def event(number: int) -> tuple[int, bytes]:
@@ -65,7 +65,7 @@ class Job:
         broker.create_topic(topic, PARTITIONS)
         broker.create_topic(f"{topic}-out", 2)
 
-    def started(self, session: Any, parallelism: int, protection: hf.Protection) -> Query:
+    def started(self, session: Any, parallelism: int) -> Query:
         flow = hf.Dataflow("elastic")
         events = flow.source_kafka(
             servers=self.broker.servers,
@@ -84,13 +84,13 @@ class Job:
         sums.sink("sums")
         seen = keyed.aggregate("count(*) AS nth", "sum(id) AS total", emit="changes", name="seen")
         seen.sink("plain")
-        seen.sink_files(str(self.place / "files"), name="files", every="20 milliseconds")
-        seen.sink_delta(str(self.place / "delta"), name="delta", every="20 milliseconds")
+        seen.sink_files(str(self.place / "files"), name="files", every="200 milliseconds")
+        seen.sink_delta(str(self.place / "delta"), name="delta", every="200 milliseconds")
         seen.sink_kafka("out", servers=self.broker.servers, topic=f"{self.topic}-out")
         return flow.start(
             session,
             checkpointLocation=str(self.place / "location"),
-            protection=protection,
+            protection=CHECKPOINTED,
             parallelism=parallelism,
         )
 
@@ -111,47 +111,96 @@ class Job:
         assert sorted(found) == sorted((k, len(of), sum(of)) for (_, k), of in wanted.items())
 
 
-@contextmanager
-def producing(job: Job) -> Iterator[Callable[[int], None]]:
-    """Records come one after the other, at their own pace; gives who waits for so many results."""
-    is_over = threading.Event()
+class Producing:
+    """Records come one after the other, up to a number that is raised from life to life."""
 
-    def run() -> None:
-        for first in range(0, job.records, 20):
-            numbers = range(first, min(first + 20, job.records))
-            produce(job.broker, job.topic, [event(number) for number in numbers])
-            if is_over.wait(0.02):
-                return
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._allowed = 0
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run)
 
-    def wait_for(results: int) -> None:
+    def __enter__(self) -> "Producing":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        self._thread.join()
+
+    def allow(self, records: int) -> None:
+        """So many may come; they do so from now on."""
+        with self._changed:
+            self._allowed = records
+            self._changed.notify()
+
+    def wait_for(self, results: int) -> None:
+        """Until so many have been counted."""
         deadline_s = time.monotonic() + PATIENCE_S
-        plain = job.place / "location" / "streams" / "plain"
-        while not plain.exists() or len(counted(plain, COLUMNS)) < results:
+        place = self._job.place / "location" / "streams" / "plain"
+        while not place.exists() or len(counted(place, COLUMNS)) < results:
             assert time.monotonic() < deadline_s
             time.sleep(0.2)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield wait_for
-    finally:
-        is_over.set()
-        thread.join()
+    def _run(self) -> None:
+        for first in range(0, self._job.records, 20):
+            numbers = range(first, first + 20)
+            with self._changed:
+                self._changed.wait_for(lambda n=first: self._is_over or n + 20 <= self._allowed)
+                if self._is_over:
+                    return
+            produce(self._job.broker, self._job.topic, [event(number) for number in numbers])
 
 
-CHECKPOINTED = hf.Checkpointed(interval="100 milliseconds")
-
-
-@pytest.mark.parametrize("instances", [1, 2])
 def test_records_of_a_topic_come_once_whatever_the_number_of_instances(
-    kafka: KafkaBroker, tmp_path: Path, instances: int
+    kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    job = Job(kafka, f"elastic-in-{instances}", tmp_path, 3_000, instances)
-    with without_spark() as session, producing(job) as wait_for:
-        for number, parallelism in enumerate((1, 3, 2)):
-            query = job.started(session, parallelism, CHECKPOINTED)
-            if number < 2:
-                wait_for(700 * (number + 1))
-                query.stop()
+    job = Job(kafka, "elastic-in", tmp_path, 1_800, 1)
+    with without_spark() as session, Producing(job) as records:
+        for parallelism, number in ((1, 600), (3, 1_200)):
+            records.allow(number)
+            query = job.started(session, parallelism)
+            records.wait_for(number - 300)
+            query.stop()
+        records.allow(1_800)
+        query = job.started(session, 2)
+        assert query.awaitTermination(PATIENCE_S)
+    job.require_each_row_once()
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+def test_a_driver_that_is_killed_in_a_drain_costs_nothing(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once before there is a cut, with nodes that live on, and once when all is divided."""
+    job = Job(kafka, "killed-in", tmp_path, 1_800, 2)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with without_spark() as session, Producing(job) as records:
+        records.allow(600)
+        query = job.started(session, 1)
+        records.wait_for(300)
+        query.stop()
+        records.allow(1_200)
+        for place in ("_drain", "_decide"):
+            with monkeypatch.context() as patch:
+                patch.setattr(Rescaling, place, die)
+                if place == "_drain":
+                    patch.setattr(Cluster, "stop", lambda *_: None)
+                with pytest.raises(Killed):
+                    job.started(session, 3)
+        query = job.started(session, 3)
+        records.wait_for(900)
+        query.stop()
+        records.allow(1_800)
+        query = job.started(session, 2)
         assert query.awaitTermination(PATIENCE_S)
     job.require_each_row_once()

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -174,6 +175,38 @@ def test_what_a_successor_may_have_missed_no_zombie_shows(
     assert successor.rows == [0, 1]
     zombie.reader.close()
     successor.reader.close()
+
+
+def test_a_log_that_other_instances_have_filled_is_refused(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("divided", 2)
+    produce(kafka, "divided", [(n % 2, event(n, 1)) for n in range(10)])
+    led(source(kafka, "divided", tmp_path), 1).read_until(lambda n: n.next_id == 10).reader.close()
+    node = led(source(kafka, "divided", tmp_path, instances=2), 2)
+    with pytest.raises(KafkaError, match=r"has partitions \[1\] of topic 'divided'"):
+        node.read_until(has_ended)
+    node.reader.close()
+
+
+def test_what_drains_gives_what_is_logged_and_its_successor_reads_on(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("drained", 2)
+    spec = source(kafka, "drained", tmp_path)
+    produce(kafka, "drained", [(n % 2, event(n, 1)) for n in range(100)])
+    led(spec, 1).read_until(lambda node: node.next_id == 100).reader.close()
+    produce(kafka, "drained", [(n % 2, event(n, 2)) for n in range(100, 150)])
+    node = led(replace(spec, is_draining=True), 2)
+    assert node.reader.rows_read is None
+    node.read_until(lambda node: node.reader.rows_read is not None)
+    assert (node.next_id, node.reader.rows_read) == (100, 100)
+    assert node.boundary_us == (1_767_225_600 + 1) * SECOND_US
+    node.reader.close()
+    after = led(spec, 3).read_until(lambda node: node.next_id == 150)
+    assert after.rows[:100] == node.rows
+    assert sorted(after.rows) == list(range(150))
+    after.reader.close()
 
 
 def test_a_superseded_incarnation_cannot_lead(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -176,6 +176,9 @@ class Rescaling:
         if reason is not None:
             raise self._refused(reason)
         self._sync_sinks()
+        reason = self.division.why_not_behind(points, self._home())
+        if reason is not None:
+            raise self._refused(reason)
         self._decide([*self._divided(points, registry), DataflowDecided(text)])
 
     # -- draining -----------------------------------------------------------------------------

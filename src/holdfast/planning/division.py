@@ -222,6 +222,21 @@ class Division:
                     )
         return None
 
+    def why_not_behind(self, points: Mapping[NodeId, RestartPoint], home: Home) -> str | None:
+        """Why a changed dataflow cannot go on behind what sinks hold; None: it can.
+
+        1. A union of sources holds tuples, and goes on from its stored point. 2. Its sink holds
+        results of later ones. 3. It is changed, and would make others under the same ids.
+        """
+        for plan in self.changed():
+            further = _further(plan, points.get(plan.node, RestartPoint()), home)
+            if further is not None:
+                return (
+                    f"{further} holds results of {plan.node} behind the cut, and the changed "
+                    "dataflow would make them anew"
+                )
+        return None
+
     # -- the cut ------------------------------------------------------------------------------
 
     def points(
@@ -256,6 +271,11 @@ class Division:
         log's machine crashes, and the log's tail is torn. 4. All nodes are stopped. 5. Nobody would
         put out the tail again.
 
+        1. All nodes are at a cut, as they said last. 2. Time moves on without a tuple: a boundary
+        was on its way. 3. Windows close, and all nodes are stopped. 4. Others would put out the
+        same results, under other ids. Or 3. a node stores a checkpoint of that, and the one of the
+        cut is deleted.
+
         Args:
             points: Where each was when there was a cut.
             now: `points_to_divide` of the journal that has been left.
@@ -264,10 +284,21 @@ class Division:
         found = as_left(self.former, points, now)
         if isinstance(found, str):
             return found
+        units = {plan.unit for plan in self.changed()}  # None, if it is left for a change.
         for plan in self.former:
             lacking = self.lacking(plan, found[plan.node], home)
             if lacking is not None:
                 return f"{lacking} has lost results of {plan.node} while it was stopped"
+            stored = None if plan.region else now[plan.node]
+            if stored is not None and stored.checkpoint != found[plan.node].checkpoint:
+                return f"{plan.node} went on while it was stopped"
+            # What has no state, and only reads sources, makes the same again under the same ids.
+            is_same = bool(units) and plan.unit not in units
+            if is_same or (not has_state(plan) and _only_reads_sources(plan)):
+                continue
+            further = _further(plan, found[plan.node], home)
+            if further is not None:
+                return f"{plan.node} put out more to {further} while it was stopped"
         return found
 
     def lacking(self, plan: NodePlan, point: RestartPoint, home: Home) -> str | None:
@@ -542,6 +573,15 @@ class _Cut:
 
     def _holds(self, node: NodeId) -> bool:
         return self.stands[node].held_tuples > 0
+
+
+def _further(plan: NodePlan, point: RestartPoint, home: Home) -> str | None:
+    """Which sink of a node holds results behind a point; None: none does."""
+    for stream in (s for output in plan.outputs if output.is_sink for s in output.streams):
+        before = point.next_ids.get(stream)  # None: it is new here, and goes on where it ends.
+        if before is not None and home.sink_next_id(stream) > before:
+            return stream
+    return None
 
 
 def _only_reads_sources(plan: NodePlan) -> bool:

@@ -198,6 +198,7 @@ class KafkaIngest:
         if span is None:
             return  # The same.
         self.require_topic(span, topic_id)
+        self._require_own({*span.begin, *positions.of})
         self._follow(positions, span, own)
 
     def _await_partitions(self) -> list[int] | None:
@@ -231,6 +232,21 @@ class KafkaIngest:
                 f"has read so far: its id is {topic_id}, and was {span.topic_id}. It was deleted "
                 "and made anew, so that offsets mean other records. Begin at another "
                 "checkpointLocation"
+            )
+
+    def _require_own(self, partitions: set[int]) -> None:
+        """Raise `KafkaError` if the log has partitions of others.
+
+        1. A change drops the source. 2. A later one brings it back under its name, with other
+        instances. 3. Of these, two would have the records of a partition.
+        """
+        reading = self._reading
+        others = sorted(partitions.difference(reading.own(tuple(partitions))))
+        if others:
+            raise KafkaError(
+                f"the log of source {reading.source} has partitions {others} of topic "
+                f"{reading.topic!r}, which another of its {reading.instances} instances reads now: "
+                "it was read by another number of them; give the source another name"
             )
 
     def _await_span(self, positions: Positions, own: list[int], topic_id: str) -> Span | None:

@@ -234,6 +234,23 @@ def test_draining_follows_what_a_node_had_put_out_when_it_had_read_everything() 
     assert draining.is_over(reports)
 
 
+def test_a_node_of_two_sources_is_done_when_it_has_processed_both() -> None:
+    """What waits of the one was taken for tuples of the other, which never come."""
+    both = node("both[0]", [("left", None), ("right", None)], sink="both")
+    joined = Plan(Dataflow("joined"), (both,), {}, {"both[0]": "/somewhere"}, ())  # type: ignore[dict-item]
+    draining = Draining(joined, {"left": 50, "right": 60})
+    said = report({"left": 40, "right": 30}, {}, pending_tuples=40)
+    said.source_rows = {"left": 50, "right": 60}
+    reports = {NodeId("both[0]"): said}
+    for count in (1, 2):
+        said.reports = count
+        assert not draining.is_over(reports)
+    said.reports, said.processed = 3, {"left": 50, "right": 60}
+    said.figures = NodeFigures(NodeStatistics(pending_tuples=0))
+    assert draining.is_over(reports)
+    assert draining.wanted == {"left": 50, "right": 60}
+
+
 def test_what_was_heard_of_a_node_is_of_one_moment_whatever_it_says_meanwhile() -> None:
     """Draining looks at several parts of a report, in another thread than that which hears."""
     task = Task("rows[0]|1|7|0", "rows[0]", 1, 7)

@@ -106,11 +106,14 @@ class Draining:
 
         1. A node reads, and reports before it has taken what was read into its queue. 2. Its next
         report has it there. A node that was replaced in between begins again with 1.
+
+        What waits in its queues may be of any of its sources. So later reports, with less waiting,
+        say more exactly which ids the rows have.
         """
         for spec in node.inputs:
             stream = spec.stream
             rows = report.source_rows.get(stream)
-            if spec.producer is not None or stream in self._wanted or rows is None:
+            if spec.producer is not None or rows is None:
                 continue
             if rows < (self._committed.get(stream) or 0):
                 continue
@@ -120,7 +123,8 @@ class Draining:
                 self._read[stream] = (life, report.reports)
             elif report.reports != first[1]:
                 pending = report.figures.counted.pending_tuples
-                self._wanted[stream] = report.processed.get(stream, 0) + pending
+                before = report.processed.get(stream, 0) + pending
+                self._wanted[stream] = min(before, self._wanted.get(stream, before))
 
 
 def _has_processed(node: NodePlan, report: NodeReport, wanted: list[int | None]) -> bool:

@@ -65,7 +65,7 @@ class Job:
         broker.create_topic(topic, PARTITIONS)
         broker.create_topic(f"{topic}-out", 2)
 
-    def started(self, session: Any, parallelism: int) -> Query:
+    def flow(self, *, is_changed: bool = False) -> hf.Dataflow:
         flow = hf.Dataflow("elastic")
         events = flow.source_kafka(
             servers=self.broker.servers,
@@ -87,12 +87,19 @@ class Job:
         seen.sink_files(str(self.place / "files"), name="files", every="200 milliseconds")
         seen.sink_delta(str(self.place / "delta"), name="delta", every="200 milliseconds")
         seen.sink_kafka("out", servers=self.broker.servers, topic=f"{self.topic}-out")
-        return flow.start(
-            session,
-            checkpointLocation=str(self.place / "location"),
-            protection=CHECKPOINTED,
-            parallelism=parallelism,
-        )
+        if is_changed:
+            keyed.aggregate("sum(id) AS total", emit="changes", name="later").sink("later")
+        return flow
+
+    def started(self, session: Any, parallelism: int, *, is_changed: bool = False) -> Query:
+        return self.flow(is_changed=is_changed).start(session, **self.where(parallelism))
+
+    def where(self, parallelism: int) -> dict[str, Any]:
+        return {
+            "checkpointLocation": str(self.place / "location"),
+            "protection": CHECKPOINTED,
+            "parallelism": parallelism,
+        }
 
     def require_each_row_once(self) -> None:
         streams = self.place / "location" / "streams"
@@ -204,3 +211,24 @@ def test_a_driver_that_is_killed_in_a_drain_costs_nothing(
         query = job.started(session, 2)
         assert query.awaitTermination(PATIENCE_S)
     job.require_each_row_once()
+
+
+def test_a_record_is_read_by_the_former_dataflow_or_by_the_changed_one(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    job = Job(kafka, "changed-in", tmp_path, 1_200, 1)
+    streams = tmp_path / "location" / "streams"
+    with without_spark() as session, Producing(job) as records:
+        records.allow(600)
+        query = job.started(session, 2)
+        records.wait_for(300)
+        query.stop()
+        records.allow(1_200)
+        job.flow().drain(session, **job.where(2))
+        before = sorted(counted(streams / "plain", COLUMNS))
+        query = job.started(session, 2, is_changed=True)
+        assert query.awaitTermination(PATIENCE_S)
+    job.require_each_row_once()
+    assert 300 <= len(before) < 1_200
+    later = counted(streams / "later", ("total",))
+    assert len(later) == job.records - len(before)

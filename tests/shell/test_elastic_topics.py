@@ -15,7 +15,7 @@ pytest.importorskip("confluent_kafka")
 
 from kafka_topics import produce
 from kafka_topics import rows as rows_in
-from test_elastic_without_spark import counted
+from test_elastic_without_spark import SCHEMA, counted
 from without_spark import without_spark
 
 import holdfast as hf
@@ -26,7 +26,6 @@ from holdfast_chaos.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.slow
 
-SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("key", pa.int64()), ("id", pa.int64())])
 PARTITIONS = 3
 COLUMNS = ("key", "nth", "total")
 PATIENCE_S = 100.0

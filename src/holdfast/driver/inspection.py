@@ -225,8 +225,10 @@ class Inspection:
         while True:
             found, known = self._stored(points), points
             shown = {checkpoint.node for checkpoint in found if checkpoint.role == "newest"}
+            if shown >= {node for node, point in known.items() if point.checkpoint}:
+                return found
             points = self._points()
-            if points == known or shown >= {n for n, p in known.items() if p.checkpoint}:
+            if points == known:
                 return found
 
     def _stored(self, points: Mapping[NodeId, RestartPoint]) -> list[CheckpointInfo]:

@@ -272,6 +272,16 @@ def _why_it_ended(driver: ClusterDriver, number: int) -> RunFailed | None:
     return EndedEarly("the run ended before the fault")
 
 
+def _require_taken_over(outcome: FaultOutcome) -> None:
+    """Raise `EndedEarly` if all output was there, and right, before anybody had taken over.
+
+    Another replica's output needs nobody to take over.
+    """
+    is_struck = outcome.first_output_ms is not None or outcome.run.protection == "replicated"
+    if outcome.result["is_identical"] and not is_struck:
+        raise EndedEarly("the run ended before anybody had taken over")
+
+
 class ClusterRuns:
     """Runs on one cluster, one after the other, each with a fault."""
 
@@ -359,7 +369,7 @@ class ClusterRuns:
                 self._execute(driver, outcome, after_s, key)
                 break
         else:
-            outcome.violations.append("I-LIVE: the input ended before anything could be struck")
+            outcome.violations.append("I-LIVE: the input ended before anybody could take over")
         _judge(outcome)
         self._mend()
         return outcome
@@ -388,6 +398,7 @@ class ClusterRuns:
                 self._references[key] = sink.rows()
             else:
                 outcome.result |= compare(sink, self._references[key])
+                _require_taken_over(outcome)
         except EndedEarly:
             raise
         except RunFailed as error:

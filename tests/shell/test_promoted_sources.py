@@ -61,13 +61,13 @@ def promote(
         error=None,
         close=lambda: None,
     )
-    monkeypatch.setattr(source_module, "KafkaIngest", lambda *_: ingest)
+    monkeypatch.setattr(source_module, "KafkaIngest", lambda *_, **__: ingest)
     reader.lead(Incarnation(2))
     return ingest
 
 
 def follower(place: str) -> KafkaReader:
-    spec: Any = SimpleNamespace(place=place, reading=None)
+    spec: Any = SimpleNamespace(place=place, reading=None, is_draining=False)
     return KafkaReader(spec)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -45,10 +45,11 @@ def first_found_at(run: Callable[[int], Seen], seeds: Iterable[int]) -> tuple[in
 
 
 class KeptSeeds:
-    """The seed at which each bug of a simulator is found, in a file: a test runs that one alone.
+    """The seed at which each bug of a simulator is found, in a file: a test tries that one first.
 
-    A change of what seeds draw may leave a bug unnoticed at its seed. The test says so then, and
-    the file that has the test, run as a program, looks for another seed.
+    A change of what seeds draw may leave a bug unnoticed at its seed. The test looks at the others
+    then, which takes long; the file that has the test, run as a program, keeps the one that it
+    finds.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,9 +57,11 @@ class KeptSeeds:
         self._path = Path(__file__).with_name(name)
         self.seeds: dict[str, int] = json.loads(self._path.read_text())
 
-    def of(self, bug: str) -> int:
-        """The seed that shows a bug."""
-        return self.seeds.get(bug, 0)
+    def first(self, bug: str, seeds: range) -> Iterator[int]:
+        """These seeds, the one that is kept for a bug before all others."""
+        kept = self.seeds.get(bug, 0)
+        yield kept
+        yield from (seed for seed in seeds if seed != kept)
 
     def look_again(self, bugs: Iterable[str], first_seed: Callable[[str], int | None]) -> None:
         """Write the file anew.

@@ -346,12 +346,30 @@ def render(results: dict[str, Any]) -> str:
     page = f"{_INTRODUCTION}Machine: {given}. {size}.{_measured_on(results)}\n\n"
     page += table(header, rows) if rows else ""
     page += moments.render(results.get("queries", {}))
+    page += _rendered_limits(results)
     page += _rendered_delta(results) + _rendered_readers(results)
     page += boundary.render(results["boundary"]) if "boundary" in results else ""
     page += visible.render(results["visible"]) if "visible" in results else ""
     page += _rendered_kills(results.get("kills"), _KILLS)
     page += _rendered_kills(results.get("iceberg_kills"), _ICEBERG_KILLS)
     return page + _rendered_start(results)
+
+
+def _rendered_limits(results: dict[str, Any]) -> str:
+    """What keeps queries from their targets; nothing if all meet them."""
+    cores, said = int(results["machine"].get("cores", 1)), []
+    for query, found in results.get("queries", {}).items():
+        is_met = found["ratio"]["triggers"] >= TARGETS[query]
+        if is_met or "cpu_driver" not in found.get("moments", {}):
+            continue
+        spent_s = found["moments"]["cpu_nodes"] + found["moments"]["cpu_driver"]
+        wanted_s = found["median_seconds"]["triggers"] / TARGETS[query]
+        said.append(
+            f"- {query.upper()} would have to take {wanted_s:.1f} s for its target. Its "
+            f"{spent_s:.1f} CPU seconds alone fill all cores for {spent_s / cores:.1f} s, and "
+            f"{found['thousandth_seconds']:.1f} s are the same for any size.\n"
+        )
+    return f"\nWhat keeps queries from their targets:\n\n{''.join(said)}" if said else ""
 
 
 def _measured_on(results: dict[str, Any]) -> str:

@@ -56,7 +56,8 @@ _INTRODUCTION: Final = f"""
 Q1 over {RATE:,} rows a second, in a file every 50 ms. A time is from the rename of a file to the
 moment in which a reader finds its results: in Holdfast's log, under a file's final name, in a
 commit of a Delta table, or in the list that Spark's file sink keeps. Sinks of Holdfast have
-`every="50 milliseconds"`.
+`every="50 milliseconds"`. Into a Delta table a row also waits for the commit before its own, and
+[a commit takes longer](../measured.md) the more files the table has.
 
 """
 

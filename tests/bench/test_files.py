@@ -62,6 +62,19 @@ def test_the_page_says_where_the_seconds_of_a_query_go(tmp_path: Path) -> None:
     assert "| 4.00 | - | 1.50 |" in files.render(found)
 
 
+def test_the_page_says_what_keeps_a_query_from_its_target() -> None:
+    found = results(holdfast_s=4.0, is_identical=True)
+    found["machine"]["cores"] = 2
+    told = {"moments": {"cpu_nodes": 6.0, "cpu_driver": 1.0}, "thousandth_seconds": 0.75}
+    found["queries"]["q12"] |= told
+    page = files.render(found)
+    assert "- Q12 would have to take 3.0 s for its target. Its 7.0 CPU seconds alone" in page
+    assert "fill all cores for 3.5 s, and 0.8 s are the same for any size." in page
+    met = results(holdfast_s=3.0, is_identical=True)
+    met["queries"]["q12"] |= told
+    assert "would have to take" not in files.render(met)
+
+
 def test_pyarrow_alone_reads_and_writes_what_a_query_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +106,11 @@ def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() ->
     page = files.render(found)
     assert "| Python is up | 0.50 | 0.25 |" in page
     assert "| the query's end | 2.00 | - |" in page
+    assert "Without it" not in page
+    found["cold_start"]["steps"]["holdfast"] = steps | {"verify": 3.0, "session": 2.5}
+    found["cold_start"]["steps"]["pyspark"] = {"session": 1.5}
+    said = "Without it these are 1.00 times. The session alone takes 2.5 and 1.5 s."
+    assert said in files.render(found)
     assert "| csv | 1,000,000 | 2.0 M | 4.0 M | 0.50 | 0.6: not met |" in page
     assert "| 6,000,000 | 3.00 M | 3.16 M | 0.95 | 0.9: met |" in page
     assert "| 9.0 | 6.0 | 1.50 | 1.5: met |" in page

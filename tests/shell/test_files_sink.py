@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from holdfast.shell.sinks import collecting
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.file_formats import FORMATS, partitioned
 from holdfast.shell.sinks.files import FilesSinkSpec, FilesSinkWriter
-from holdfast.shell.storage.errors import LogSuperseded, StorageError
+from holdfast.shell.storage.errors import LogSuperseded, PlaceForbidden, StorageError
 
 SCHEMA = pa.schema([("v", pa.int64()), ("k", pa.string()), ("day", pa.date32())])
 
@@ -217,6 +218,22 @@ def test_much_is_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert writer.is_full
 
 
+def test_a_folder_that_may_not_be_written_is_named_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(spec(tmp_path), 1)
+    append(writer, 1)
+
+    def forbidden(path: Path, *_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", forbidden)
+    with pytest.raises(PlaceForbidden, match=r"Permission denied, for user .*'s, mode") as found:
+        writer.sync()
+    assert str(found.value).startswith(str(tmp_path / "out"))
+    assert str(found.value).endswith("Give it to this user or give the sink another folder")
+
+
 def test_tuples_that_do_not_come_next_are_refused(tmp_path: Path) -> None:
     writer = opened(spec(tmp_path), 1)
     append(writer, 3)
@@ -293,6 +310,8 @@ def test_rows_are_published_when_their_files_have_names_and_not_with_the_record(
         ({"partition_by": "none"}, "no column 'none'"),
         ({"partition_by": "at"}, "folders name integers, strings, booleans and dates"),
         ({"path": "s3://user:secret@bucket/out"}, "password"),
+        ({"path": "nosuch://bucket/out"}, "nosuch://bucket/out: Protocol not known"),
+        ({"path": __file__}, "is a file; sink_files takes the folder"),
     ],
 )
 def test_a_sink_that_makes_no_sense_is_refused_at_once(

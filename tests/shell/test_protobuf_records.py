@@ -159,7 +159,7 @@ def test_a_registry_that_is_away_makes_no_record_bad() -> None:
     with schema_registry() as (_, url):
         registry = registry_for("protobuf", {"url": url, "max.retries": 0})
         good = value(registry_for("protobuf", url), FIELDS, id=1, name="a", at=MOMENT)
-    with pytest.raises(KafkaError, match="does not give a schema"):
+    with pytest.raises(KafkaError, match=r"does not give a schema.*; is it up, and is registry="):
         decoder(registry, has_dead_letters=True).decode(records(good), 0)
 
 
@@ -228,6 +228,8 @@ def test_columns_come_from_the_newest_schema_of_the_topic(
     known.register("others-value", text(FIELDS | {"huge": (4, "UINT64")}), "PROTOBUF")
     with pytest.raises(KafkaError, match="no column has the type of its field 'huge'"):
         registry.columns("others")
+    with pytest.raises(KafkaError, match=r"has no nobodys-value: register .*schema='name TYPE"):
+        registry.columns("nobodys")
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -174,11 +175,77 @@ def test_what_parquet_alone_does_not_say_is_refused(action: dict[str, Any], reas
         added_files([json.loads(json.dumps(action))])
 
 
+def altered(table: Path, protocol: dict[str, Any], settings: dict[str, str]) -> None:
+    """Have the first version of a table say so."""
+    log = table / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = protocol
+        if "metaData" in action:
+            action["metaData"]["configuration"] = settings
+            schema = json.loads(action["metaData"]["schemaString"])
+            for number, field in enumerate(schema["fields"]):
+                id_, name = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+                field["metadata"] = {id_: number + 1, name: field["name"]}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+    log.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+@pytest.mark.parametrize("start_version", [None, 1])
+@pytest.mark.parametrize(
+    ("protocol", "settings", "reason"),
+    [
+        (
+            {
+                "minReaderVersion": 3,
+                "readerFeatures": ["deletionVectors"],
+                "minWriterVersion": 7,
+                "writerFeatures": ["deletionVectors"],
+            },
+            {"delta.enableDeletionVectors": "true"},
+            "it needs the table feature deletionVectors",
+        ),
+        (
+            {"minReaderVersion": 2, "minWriterVersion": 5},
+            {"delta.columnMapping.mode": "name"},
+            "its columns are mapped by name",
+        ),
+    ],
+)
+def test_a_table_that_holds_more_than_parquet_says_is_refused_wherever_it_begins(
+    tmp_path: Path,
+    protocol: dict[str, Any],
+    settings: dict[str, str],
+    reason: str,
+    start_version: int | None,
+) -> None:
+    """Versions from the start on need not say again what the ones before it have said."""
+    append(tmp_path / "table", 0)
+    altered(tmp_path / "table", protocol, settings)
+    with pytest.raises(DataflowError, match=reason):
+        record(tmp_path / "table", tmp_path, start_version=start_version)
+
+
+@pytest.mark.parametrize("start_version", [-1, 2])
+def test_a_version_that_cannot_be_next_is_refused(tmp_path: Path, start_version: int) -> None:
+    append(tmp_path / "table", 0)
+    with pytest.raises(DataflowError, match=r"the newest version of .* is 0"):
+        record(tmp_path / "table", tmp_path, start_version=start_version)
+    assert record(tmp_path / "table", tmp_path, start_version=1).error is None
+
+
+def test_a_table_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(DataflowError, match=r"pip install 'holdfast-streaming\[delta\]'"):
+        record(tmp_path / "table", tmp_path)
+
+
 def test_arguments_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     append(tmp_path / "table", 0)
     with pytest.raises(DataflowError, match="give one of them"):
         record(tmp_path / "table", tmp_path, start_version=1, start_time=datetime.now(UTC))
     with pytest.raises(DataflowError, match="no time zone"):
         record(tmp_path / "table", tmp_path, start_time=datetime(2026, 1, 1))
-    with pytest.raises(DataflowError, match="is no Delta table"):
+    with pytest.raises(DataflowError, match="is no Delta table that can be read"):
         record(tmp_path / "none", tmp_path)

@@ -166,6 +166,9 @@ def test_what_is_no_file_of_the_format_stops_the_source_with_its_name(tmp_path: 
     made = record(place, tmp_path / "q")
     assert made.error is not None
     assert "bad.parquet cannot be read" in made.error
+    assert "as parquet: is it damaged, or of another format (format=...)?" in made.error
+    with pytest.raises(DataflowError, match="of another format"):
+        recorder(str(place), tmp_path / "q", schema=None)
 
 
 def test_values_that_are_not_of_the_schema_name_file_and_column(tmp_path: Path) -> None:
@@ -265,6 +268,8 @@ BAD_LINES = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("_corrupt_record",
         ({"ends": True}, "give one of them"),
         ({"schema": None}, "has no files yet; give schema="),
         ({"schema": None, "format": "csv"}, "csv has no types"),
+        ({"format": "csv", "options": {"header": "yes"}}, "'header' is 'yes'; write true or false"),
+        ({"format": "csv", "options": {"sep": ";;"}}, "'sep' is ';;'; write one character"),
         ({"schema": pa.schema([("at", pa.time64("us"))])}, "column 'at' is time64"),
     ],
 )
@@ -278,6 +283,19 @@ def test_what_makes_no_sense_is_refused_at_once(
 def test_a_path_that_does_not_exist_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(DataflowError, match="tripz does not exist; correct the path"):
         recorder(str(tmp_path / "tripz"), tmp_path / "q", ends=True, trigger=None)
+
+
+@pytest.mark.parametrize("header", [True, "True", "true"])
+def test_a_header_may_be_said_as_spark_takes_it(tmp_path: Path, header: Any) -> None:
+    (tmp_path / "a.csv").write_text("k,at,s\n7,1970-01-01T00:00:09Z,x\n")
+    made = record(tmp_path, tmp_path / "q", format="csv", options={"header": header})
+    assert made.error is None
+    assert read(tmp_path / "q") == [7]
+
+
+def test_a_url_with_a_password_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataflowError, match="with a password in its URL"):
+        recorder("ftp://me:secret@host/rows", tmp_path / "q")
 
 
 def test_another_format_at_the_same_location_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import fsspec
 import pyarrow as pa
 
 from holdfast.api.expressions.types import name_of
@@ -140,9 +141,14 @@ def files_sink(
     try:
         if is_remote(path):
             check_url(path)
+            fsspec.get_filesystem_class(path.partition("://")[0])
     except BadName as error:
         raise DataflowError(str(error)) from None
+    except ValueError as error:  # No such scheme.
+        raise DataflowError(f"{path}: {error}") from None
     folder = whole_place(path)
+    if not is_remote(path) and os.path.exists(folder) and not os.path.isdir(folder):
+        raise DataflowError(f"{path} is a file; sink_files takes the folder for its files")
     return FilesSink(folder, format, partition_by, duration_us(every))
 
 

@@ -26,6 +26,7 @@ from holdfast.driver.inspection import describe_operators, operators_at, operato
 from holdfast.driver.kafka import check_topics
 from holdfast.driver.measurements import Measurements, Observed, measure
 from holdfast.driver.options import read_options
+from holdfast.driver.own_output import require_other_places
 from holdfast.driver.query import Query, Running
 from holdfast.driver.request import Request, ports_of, session_options
 from holdfast.driver.rescaling import Rescaling, draining_plan
@@ -294,6 +295,7 @@ def _checked(request: Request, lacking: Sequence[Shortcoming]) -> _Checked:
     """Wait for slots and machines. Raises what keeps the query from beginning."""
     spark, recorders = request.spark, _recorders(request)
     require_end(request.flow, recorders)
+    require_other_places(request.flow)
     slots = slots_of(request.place(), recorders, request.embedded_store())
     free = require_slots(spark.sparkContext, slots, request.wait_s)
     executors = Executors(spark.sparkContext, request.flow.name)

@@ -13,11 +13,14 @@ from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
 from holdfast.api.expressions.types import CARRIED, is_carried, name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.nested_types import canonical, is_nested
+from holdfast.core.queues.table_versions import TableUnfit
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError, UnsupportedError
-from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource
+from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource, require_readable
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
+from holdfast.shell.storage.errors import BadName
 from holdfast.shell.storage.ingest_log import IngestMeta
+from holdfast.shell.storage.paths import refuse_password
 from holdfast.shell.storage.places import is_remote, local_path, whole_place
 from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
 from holdfast.shell.storage.user_rows import (
@@ -82,9 +85,13 @@ def files_source(
     if trigger is not None and ends:
         raise DataflowError("ends=True and trigger availableNow; give one of them")
     place = local_path(path)
+    try:
+        refuse_password(path)
+    except BadName as error:
+        raise DataflowError(str(error)) from None
     if not (is_remote(path) or has_magic(place) or os.path.exists(place)):
         raise DataflowError(f"{path} does not exist; correct the path, or make the folder first")
-    given = tuple(sorted((name, str(value)) for name, value in (options or {}).items()))
+    given = tuple(sorted((name, _option(name, value)) for name, value in (options or {}).items()))
     of = FilesFormat(format, given, has_dead_letters)
     columns = _inferred(path, of) if schema is None else schema_from(schema)
     _require_types(columns, format)
@@ -101,6 +108,18 @@ def files_source(
     ahead_us = None if ahead is None else duration_us(ahead)
     meta = IngestMeta(columns, time, delay_us, ahead_us, of)
     return FilesSource(path, meta, ends, trigger is not None)
+
+
+def _option(name: str, given: Any) -> str:
+    """An option of CSV as its text. Raises `DataflowError` for one that makes no sense."""
+    value = str(given)
+    if name == "header":
+        value = value.lower()
+        if value not in ("true", "false"):
+            raise DataflowError(f"option 'header' is {given!r}; write true or false")
+    elif len(value) != 1 or value in '"\\\r\n' or not value.isascii():
+        raise DataflowError(f"option 'sep' is {given!r}; write one character of ASCII, e.g. ';'")
+    return value
 
 
 def _require_types(columns: pa.Schema, format: str) -> None:
@@ -132,18 +151,32 @@ def delta_source(
     ends: bool,
 ) -> DeltaSource:
     """The source; arguments and errors as in `Dataflow.source_delta`."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError:
+        raise DataflowError(
+            "source_delta needs the package deltalake: pip install 'holdfast-streaming[delta]'"
+        ) from None
     if (start_version is not None) + (start_time is not None) + ends > 1:
         raise DataflowError("start_version, start_time and ends=True; give one of them")
     if start_time is not None and start_time.tzinfo is None:
         raise DataflowError(f"start_time={start_time} has no time zone; give it one, such as UTC")
     place = whole_place(path)
     try:
-        columns = pa.schema(DeltaTable(place).schema().to_arrow())
+        table = DeltaTable(place)
+        columns = pa.schema(table.schema().to_arrow())
+        require_readable(table)
     except (DeltaError, OSError) as error:
-        raise DataflowError(f"{path} is no Delta table: {error}") from None
+        reason = str(error).splitlines()[0]
+        raise DataflowError(f"{path} is no Delta table that can be read: {reason}") from None
+    except TableUnfit as error:
+        raise DataflowError(f"{path} cannot be read: {error}") from None
+    if start_version is not None and not 0 <= start_version <= table.version() + 1:
+        raise DataflowError(
+            f"start_version={start_version}; the newest version of {path} is {table.version()}: "
+            "give one from 0 on, and at most the one that comes next"
+        )
     schema = pa.schema([pa.field(f.name, _carried(f.type)) for f in columns])
     given = files_source(
         place,

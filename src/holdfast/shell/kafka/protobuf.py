@@ -76,7 +76,7 @@ class ProtobufRegistry(Registry):
             found = client(self.settings).get_latest_version(subject, fmt="serialized")
             file = _file_of(self.settings, found.schema)
         except Exception as error:  # Transports have errors of their own.
-            raise self.away(error, subject) from None
+            raise self.no_columns(error, subject) from None
         messages = list(file.message_types_by_name.values())
         if not messages:
             raise KafkaError("its schema has no message; give schema='name TYPE, ...'")

@@ -77,7 +77,7 @@ class Registry:
         try:
             found = client(self.settings).get_latest_version(subject)
         except Exception as error:  # Transports have errors of their own.
-            raise self.away(error, subject) from None
+            raise self.no_columns(error, subject) from None
         return columns_of(json.loads(found.schema.schema_str))
 
     def read(self, value: bytes | None) -> dict[str, Any]:
@@ -126,7 +126,18 @@ class Registry:
 
     def away(self, error: Exception, what: str) -> KafkaError:
         """What to raise when it does not give something."""
-        return KafkaError(f"the schema registry at {self.url} does not give {what}: {error!r}")
+        said = f"the schema registry at {self.url} does not give {what}: {error!r}"
+        is_silent = getattr(error, "http_status_code", None) is None and is_transport(error)
+        return KafkaError(f"{said}; is it up, and is registry=... right?" if is_silent else said)
+
+    def no_columns(self, error: Exception, subject: str) -> KafkaError:
+        """What to raise when it does not give the newest schema of a subject."""
+        if getattr(error, "http_status_code", None) != NOT_FOUND:
+            return self.away(error, subject)
+        return KafkaError(
+            f"the schema registry at {self.url} has no {subject}: register a schema, correct "
+            "topic=..., or give schema='name TYPE, ...'"
+        )
 
 
 def registry_of(

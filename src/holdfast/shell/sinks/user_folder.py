@@ -135,7 +135,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise storage_error(error, path) from error
+        raise storage_error(error, path, "give the sink another folder") from error
 
 
 @contextmanager

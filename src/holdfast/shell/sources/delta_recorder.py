@@ -31,6 +31,8 @@ from holdfast.shell.storage.user_files import UserFileChanged, UserFileError, li
 from holdfast.shell.stores.file_system import modified_s
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from holdfast.core.queues.recording import Commit
     from holdfast.shell.storage.commit_store import CommitStore
 
@@ -143,8 +145,7 @@ class _Table:
         from deltalake import DeltaTable
 
         table = DeltaTable(self.place)
-        require_features(table.protocol().reader_features or ())
-        require_settings(table.metadata().configuration)
+        require_readable(table)
         found = (list_files(path) for path in sorted(map(self._path_of, table.file_uris())))
         files = [listed.file for each in found for listed in each]
         if len(files) != len(table.file_uris()):
@@ -215,6 +216,15 @@ class _Table:
                 "new checkpointLocation"
             )
         return found[0].file
+
+
+def require_readable(table: DeltaTable) -> None:
+    """Raise `TableUnfit` if the files of a table, as it is now, must be read in another way.
+
+    What changes that later is an action of a version, which `added_files` refuses.
+    """
+    require_features(table.protocol().reader_features or ())
+    require_settings(table.metadata().configuration)
 
 
 def _name(version: int) -> str:

@@ -76,12 +76,18 @@ class LogEnded(StorageError):
 class PlaceForbidden(StorageError):
     """This user may not read or write at a place."""
 
-    def __init__(self, place: str | bytes, reason: str, user: str, owner: str) -> None:
+    CURE = (
+        "choose another checkpointLocation; executors that run as another user than the driver "
+        "need spark.holdfast.locationMode=770 and a group in common"
+    )
+
+    def __init__(
+        self, place: str | bytes, reason: str, user: str, owner: str, cure: str = CURE
+    ) -> None:
         """Name the place, the user, the owner, and the cure."""
         super().__init__(
             f"{os.fsdecode(place)}: {reason}, for user {user}; {owner}. Give it to this user or "
-            "choose another checkpointLocation; executors that run as another user than the driver "
-            "need spark.holdfast.locationMode=770 and a group in common"
+            f"{cure}"
         )
 
 

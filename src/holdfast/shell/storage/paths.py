@@ -85,10 +85,15 @@ def check_url(url: str) -> None:
     """
     if "::" in url:
         raise BadName("a location is one URL, not a chain of several")
+    refuse_password(url)
+
+
+def refuse_password(url: str) -> None:
+    """Raise `BadName` for a URL with a password, which would show wherever the place is named."""
     if _PASSWORD.match(url):
         scheme = url.partition("://")[0]
         raise BadName(
-            f"a {scheme} location with a password in its URL: give it to fsspec in its "
+            f"a {scheme} place with a password in its URL: give it to fsspec in its "
             "configuration files or by the environment, where nobody sees it"
         )
 

@@ -202,11 +202,19 @@ def give_name(file: int, place: str) -> None:
         raise CannotName from error
 
 
-def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
-    """What went wrong with a file that is nobody's damage: named, and with its cure."""
+def storage_error(
+    error: OSError, path: str | os.PathLike[str], cure: str = PlaceForbidden.CURE
+) -> StorageError:
+    """What went wrong with a file that is nobody's damage: named, and with its cure.
+
+    Args:
+        error: As it was met.
+        path: The file, if the error names none.
+        cure: What helps, besides giving the place to this user, if it was forbidden.
+    """
     place = error.filename or os.fspath(path)
     if error.errno in _FORBIDDEN:
-        return PlaceForbidden(place, error.strerror or str(error), _user(), _owner(place))
+        return PlaceForbidden(place, error.strerror or str(error), _user(), _owner(place), cure)
     return StorageError(f"{place}: {error.strerror or error}")
 
 

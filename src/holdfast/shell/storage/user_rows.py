@@ -16,7 +16,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -79,6 +79,12 @@ _OFF: Final = (
     "have Spark read it: begin again in a new checkpointLocation with "
     "spark.holdfast.readFilesInNodes=false, or for from_dataframe with any option of the reader, "
     "e.g. pathGlobFilter='*'"
+)
+
+
+_WHOLE: Final = (
+    "is it damaged, or of another format (format=...)? Replace it, move it away, or give the "
+    "source dead_letters=..."
 )
 
 
@@ -182,7 +188,7 @@ def read_rows(
         raise UserFileDamaged(f"{file.path} cannot be read: {reason}; {_OFF}")
     making = _Making(schema, time, wanted, named)
     try:
-        with opened(file) as source:
+        with _opened(file, of) as source:
             chunks = _READERS[of.name](source, of, schema, wanted - set(named), time)
             yield from _all_sorted_out(file, of, chunks, making)
     except UserFileDamaged as error:
@@ -192,6 +198,18 @@ def read_rows(
             raise
         yield Found([BadRow(None, None, f"the rest of the file cannot be read: {cause}")])
     require_unchanged(file)
+
+
+@contextmanager
+def _opened(file: UserFile, of: FilesFormat) -> Iterator[Any]:
+    """See `opened`; whoever meets the error is asked what the file is."""
+    try:
+        with opened(file) as source:
+            yield source
+    except UserFileDamaged as error:
+        if of.is_exact or not isinstance(error.__cause__, pa.ArrowException):
+            raise
+        raise UserFileDamaged(f"{error}; as {of.name}: {_WHOLE}") from error.__cause__
 
 
 def _why_not_by_name(file: UserFile, of: FilesFormat, schema: pa.Schema) -> str:
@@ -290,7 +308,7 @@ def times_said(
     from pyarrow import parquet
 
     require_unchanged(file)
-    with opened(file) as source:
+    with _opened(file, of) as source:
         found = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
         if of.is_exact and (reason := difference(found, [schema.field(time)])):
             raise ValueError(f"{reason}; {_OFF}")
@@ -303,7 +321,7 @@ def schema_of(file: UserFile, of: FilesFormat) -> pa.Schema:
     """The columns that a file of Parquet, ORC or Arrow says it has. Raises as `read_rows`."""
     from pyarrow import orc, parquet
 
-    with opened(file) as source:
+    with _opened(file, of) as source:
         if of.name == "parquet":
             return parquet.ParquetFile(source, coerce_int96_timestamp_unit="us").schema_arrow
         return orc.ORCFile(source).schema if of.name == "orc" else pa.ipc.open_file(source).schema

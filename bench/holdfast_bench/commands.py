@@ -369,10 +369,10 @@ def growth(
 
     def keep(results: dict[str, Any]) -> None:
         if report is not None:
-            page.write(others | results, report)
+            page.write(page.combined(others, results), report)
 
     results = page.run(page.QUICK if quick else page.FULL, _say, only=wanted, keep=keep)
-    _show(others | results, page, report, as_json=as_json)
+    _show(page.combined(others, results), page, report, as_json=as_json)
 
 
 @app.command()

@@ -406,6 +406,18 @@ _ABOUT: Final = {
 }
 
 
+def combined(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """What was measured now beside what stands in a report, each with the machine that it ran on.
+
+    The page's machine stays that of the experiments which were there before.
+    """
+    if not before:
+        return results
+    measured = [name for name in EXPERIMENTS if name in results]
+    others = before.get("others", {}) | dict.fromkeys(measured, results["machine"])
+    return before | {name: results[name] for name in measured} | {"others": others}
+
+
 def former(folder: Path) -> dict[str, Any]:
     """What an earlier run has left in a folder."""
     return former_results("growth", folder)
@@ -425,11 +437,18 @@ def render(results: dict[str, Any]) -> str:
     about = machine_of(results)
     size = f"Size: {results['size']}, {results['seconds']:.0f} s in all."
     introduction = _INTRODUCTION.format(rate=RATE, stolen=STOLEN_MAX, tries=TRIES)
-    parts = [introduction, f"Machine: {about}. {size}\n"]
+    parts = [introduction, f"Machine: {about}. {size}{_other_machines(results)}\n"]
     parts += [_idle_section(results["idle"])] if "idle" in results else []
     parts += [_section(name, results[name]) for name in _ABOUT if name in results]
     parts += [_day_section(results["day"])] if "day" in results else []
     return "".join(parts)
+
+
+def _other_machines(results: dict[str, Any]) -> str:
+    """Which experiments ran another time."""
+    others = results.get("others", {})
+    said = [f"{name}: {machine_of({'machine': machine})}" for name, machine in others.items()]
+    return f" Measured another time: {'; '.join(said)}." if said else ""
 
 
 def _day_section(thirds: list[dict[str, Any]]) -> str:

@@ -48,3 +48,17 @@ def test_the_report_keeps_the_experiments_that_were_not_repeated(tmp_path: Path)
     growth.write(results(share=0.004, memory=90_000_000), tmp_path)
     assert growth.former(tmp_path)["keys"][0]["state_bytes"] == 52_000
     assert (tmp_path / "growth-keys.png").exists()
+
+
+def test_an_experiment_that_is_repeated_alone_names_its_own_machine() -> None:
+    before = results(share=0.004, memory=90_000_000)
+    assert growth.combined({}, before) == before
+    now = {"machine": {"commit": "abc", "load_before": 7.5}, "size": "full", "seconds": 9.0}
+    third = {"stream_s": 7_200, "run_s": 300, "disk_bytes": 2e6, "files": 50}
+    third |= {"node_bytes": 2e8, "driver": 3e8}
+    now["day"] = [third | {"at": at} for at in (1, 2, 3)]
+    found = growth.combined(before, now)
+    assert (found["machine"], found["size"]) == (before["machine"], "quick")
+    page = growth.render(found)
+    assert "3 s in all. Measured another time: day: commit abc, load_before 7.5." in page
+    assert "2.00 hours of the stream in 300 s" in page

@@ -19,21 +19,30 @@ from holdfast.core.queues.table_versions import TableUnfit, added_files
 from holdfast.driver.user_files import delta_source, recorder_of
 from holdfast.errors import DataflowError
 from holdfast.shell.sources.delta_recorder import DeltaRecorder
-from holdfast.shell.storage.ingest_log import IngestLogReader
+from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
 from holdfast.shell.storage.paths import ingest_path
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.int64()), ("part", pa.int32())])
 
 
-def append(table: Path, *keys: int) -> None:
-    """A version with these keys, a second apart, in two partitions."""
+def rows_of(*keys: int) -> pa.Table:
+    """Rows with these keys, a second apart."""
     times = [datetime.fromtimestamp(1000 + key, UTC) for key in keys]
-    rows = pa.table([times, list(keys), [key % 2 for key in keys]], schema=SCHEMA)
-    write_deltalake(str(table), rows, mode="append", partition_by=["part"])
+    return pa.table([times, list(keys), [key % 2 for key in keys]], schema=SCHEMA)
+
+
+def append(table: Path, *keys: int) -> None:
+    """A version with these keys, in two partitions."""
+    write_deltalake(str(table), rows_of(*keys), mode="append", partition_by=["part"])
 
 
 def record(table: Path | str, location: Path, **settings: Any) -> DeltaRecorder:
-    given: dict[str, Any] = {"start_version": None, "start_time": None, "delay": None}
+    given: dict[str, Any] = {
+        "start_version": None,
+        "start_time": None,
+        "delay": None,
+        "schema": None,
+    }
     given |= {"ahead": None, "trigger": {"availableNow": True}, "ends": False}
     source = delta_source(str(table), time="at", **(given | settings))
     made = recorder_of("rows", source, str(location))
@@ -173,6 +182,29 @@ def test_a_version_that_is_gone_from_the_log_is_named(tmp_path: Path) -> None:
 def test_what_parquet_alone_does_not_say_is_refused(action: dict[str, Any], reason: str) -> None:
     with pytest.raises(TableUnfit, match=reason):
         added_files([json.loads(json.dumps(action))])
+
+
+def test_a_table_that_gets_a_column_goes_on_with_the_columns_that_were_chosen(
+    tmp_path: Path,
+) -> None:
+    table, location = tmp_path / "table", tmp_path / "q"
+    append(table, 0, 1)
+    chosen = pa.schema([SCHEMA.field("at"), SCHEMA.field("k"), SCHEMA.field("part")])
+    assert record(table, location, schema=chosen).error is None
+    more = rows_of(2, 3).append_column("more", pa.array(["new", "newer"]))
+    write_deltalake(str(table), more, mode="append", schema_mode="merge")
+    with pytest.raises(SchemaMismatch, match=r"differing: more string.* have schema="):
+        record(table, location)
+    assert record(table, location, schema=chosen).error is None
+    assert sorted(keys(location)) == of(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("column", [pa.field("none", pa.int64()), pa.field("k", pa.string())])
+def test_columns_that_a_table_has_not_are_refused(tmp_path: Path, column: pa.Field) -> None:
+    append(tmp_path / "table", 0)
+    wanted = pa.schema([SCHEMA.field("at"), column])
+    with pytest.raises(DataflowError, match=f"schema has {column.name} .*; the columns of .* are"):
+        record(tmp_path / "table", tmp_path / "q", schema=wanted)
 
 
 def altered(table: Path, protocol: dict[str, Any], settings: dict[str, str]) -> None:

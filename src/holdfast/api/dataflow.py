@@ -186,6 +186,7 @@ class Dataflow(Graph):
         path: str,
         *,
         time: str,
+        schema: pa.Schema | StructType | str | None = None,
         start_version: int | None = None,
         start_time: datetime | None = None,
         name: str | None = None,
@@ -205,6 +206,7 @@ class Dataflow(Graph):
         Args:
             path: The table's folder.
             time: The timestamp column that holds the event time.
+            schema: The columns to read, of the table's types; by default all that it has now.
             start_version: Begin with the changes of this version, without the rows before it.
             start_time: The same by the time at which versions were made; with a time zone.
             name: The source's name, by default the folder's; also its unit's.
@@ -224,6 +226,7 @@ class Dataflow(Graph):
         source = delta_source(
             path,
             time=time,
+            schema=schema,
             start_version=start_version,
             start_time=start_time,
             delay=delay,

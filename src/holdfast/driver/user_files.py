@@ -143,6 +143,7 @@ def delta_source(
     path: str,
     *,
     time: str,
+    schema: pa.Schema | StructType | str | None,
     start_version: int | None,
     start_time: datetime | None,
     delay: str | None,
@@ -177,11 +178,11 @@ def delta_source(
             f"start_version={start_version}; the newest version of {path} is {table.version()}: "
             "give one from 0 on, and at most the one that comes next"
         )
-    schema = pa.schema([pa.field(f.name, _carried(f.type)) for f in columns])
+    has = pa.schema([pa.field(f.name, _carried(f.type)) for f in columns])
     given = files_source(
         place,
         format="parquet",
-        schema=schema,
+        schema=has if schema is None else _chosen(has, schema_from(schema), path),
         time=time,
         delay=delay,
         ahead=ahead,
@@ -198,6 +199,17 @@ def delta_source(
         start_version=start_version,
         start_ms=start_ms,
     )
+
+
+def _chosen(has: pa.Schema, wanted: pa.Schema, path: str) -> pa.Schema:
+    """The columns of a table that are wanted. Raises `DataflowError` for others."""
+    for field in wanted:
+        if field.name not in has.names or has.field(field.name).type != field.type:
+            there = ", ".join(f"{each.name} {name_of(each.type)}" for each in has)
+            raise DataflowError(
+                f"schema has {field.name} {name_of(field.type)}; the columns of {path} are {there}"
+            )
+    return pa.schema([has.field(name) for name in wanted.names])
 
 
 def recorder_of(name: str, source: FilesSource, location: str) -> FileRecorder:

@@ -201,8 +201,8 @@ class _Table:
         if any(other > version for other in self._versions()):
             raise UserFileChanged(
                 f"{self.place}: version {version} is gone from the table's log, and with it "
-                "what it changed. Begin again in a new checkpointLocation, and keep the log "
-                "longer (delta.logRetentionDuration)"
+                "what it changed. Begin again in a new checkpointLocation, at a version that is "
+                "there, and keep the log longer (delta.logRetentionDuration)"
             )
         return None
 

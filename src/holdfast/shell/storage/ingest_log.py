@@ -183,7 +183,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
         ]
         raise SchemaMismatch(
             f"{root} holds other columns; differing: {', '.join(differing) or 'order or nulls'}. "
-            "Use another checkpointLocation, or the same columns"
+            "Use another checkpointLocation, or the same columns (files and tables have schema=...)"
         )
     if present.user_files != meta.user_files:
         raise SchemaMismatch(

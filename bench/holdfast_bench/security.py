@@ -33,7 +33,7 @@ _INTRODUCTION: Final = """\
 [security.md](../security.md).
 
 """
-_COUNTED_S: Final = 60.0
+_COUNTED_S: Final = 240.0
 _SETTLED_S: Final = 5.0
 _END_S: Final = 300.0
 _OPTIONS: Final = {"spark.holdfast.keepAliveMisses": "100"}

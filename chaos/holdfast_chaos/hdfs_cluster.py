@@ -19,7 +19,7 @@ VERSION = "3.5.0"
 _NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _JAVA = ("-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_UP_S = 120.0
+_UP_S = 300.0
 
 
 class HdfsUnavailable(Exception):

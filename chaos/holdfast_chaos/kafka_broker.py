@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.1.0"
 _CLUSTER = "aG9sZGZhc3QtdGVzdHMtMQ"
-_UP_S = 90.0
+_UP_S = 300.0
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -136,7 +136,7 @@ class KafkaBroker:
         if not accepts(self._port):
             return False
         try:
-            return bool(self.admin().list_topics(timeout=1.0).brokers)
+            return bool(self.admin().list_topics(timeout=10.0).brokers)
         except library().KafkaException:
             return False
 
@@ -155,8 +155,8 @@ class KafkaBroker:
         wanted = NewTopic(name, partitions, 1, config=config)
         admin = self.admin()
         for made in admin.create_topics([wanted]).values():
-            made.result(30)
-        while name not in admin.list_topics(timeout=5).topics:
+            made.result(120)
+        while name not in admin.list_topics(timeout=60).topics:
             time.sleep(0.02)
 
     def kill(self) -> None:

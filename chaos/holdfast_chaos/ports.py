@@ -111,7 +111,7 @@ class Server:
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait()
 
 
 def wait_until(
@@ -152,7 +152,7 @@ def _holds(is_up: Callable[[], bool]) -> bool:
 def accepts(port: int, address: str = "127.0.0.1") -> bool:
     """Whether somebody listens at a port."""
     try:
-        socket.create_connection((address, port), 1).close()
+        socket.create_connection((address, port), 10).close()
     except OSError:
         return False
     return True

@@ -53,7 +53,7 @@ _FIRST: Final = 400
 _WINDOW_ROWS: Final = 100
 _WINDOW: Final = f"{_WINDOW_ROWS * STEP_US // 1_000} milliseconds"
 _ALLOWANCE_S: Final = 1.5
-_TIMEOUT_S: Final = 180.0
+_TIMEOUT_S: Final = 400.0
 SLOTS: Final = 11
 """Three sources, two units with three replicas each, a sink, and DataFrames that Spark reads."""
 _FEW: Final = 400

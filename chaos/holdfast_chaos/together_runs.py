@@ -34,7 +34,7 @@ SLOTS: Final = 16
 _DRIVER_PERCENT: Final = 10
 _UP_S: Final = 15.0
 """Until a driver of its own has its session and its nodes."""
-_TIMEOUT_S: Final = 120.0
+_TIMEOUT_S: Final = 400.0
 
 
 def draw_run(seed: int) -> RealRun:

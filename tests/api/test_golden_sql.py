@@ -20,7 +20,7 @@ CHANGED_SINCE = ("postgreSQL/float8.sql:34", "postgreSQL/float8.sql:35", "postgr
 def jar() -> Path:
     """Spark's test jar, fetched from Maven once."""
     script = Path(__file__).parents[2] / "scripts" / "spark_sql_tests.sh"
-    run = subprocess.run([script], capture_output=True, text=True, timeout=280, check=False)
+    run = subprocess.run([script], capture_output=True, text=True, timeout=800, check=False)
     assert run.returncode == 0, run.stderr.strip()
     return Path(run.stdout.strip())
 

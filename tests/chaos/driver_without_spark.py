@@ -36,7 +36,7 @@ def main() -> None:
         def verify(_: Query, sink: str) -> Any:
             if not any(Path(sound).iterdir()):
                 flow = flow_of(str(Path(given.drive) / "rows"), UNITS)
-                assert flow.start(session, checkpointLocation=sound).awaitTermination(60)
+                assert flow.start(session, checkpointLocation=sound).awaitTermination(400)
             found, wanted = rows_of(given.at, sink), rows_of(sound, sink)
             lost, doubled = wanted - found, found - wanted
             return SimpleNamespace(

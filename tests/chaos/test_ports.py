@@ -58,12 +58,12 @@ def test_a_server_whose_port_was_taken_comes_up_at_another(tmp_path: Path) -> No
         taken, free = other.getsockname()[1], free_port()
         server = Server("server", log, launcher([taken, taken, free], log))
         try:
-            wait_until(lambda: accepts(free), [server], "it", 60)
+            wait_until(lambda: accepts(free), [server], "it", 300)
             assert log.read_text().count("Address already in use") == 2
         finally:
             server.kill()
     with pytest.raises(ServerFailed, match=r"(?s)the server has ended with -9.*listens"):
-        wait_until(lambda: True, [server], "it", 60)
+        wait_until(lambda: True, [server], "it", 300)
 
 
 def test_a_server_that_never_comes_up_is_given_up_with_its_last_words(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_server_that_never_comes_up_is_given_up_with_its_last_words(tmp_path: 
         taken = other.getsockname()[1]
         server = Server("server", log, launcher([taken], log))
         with pytest.raises(ServerFailed, match=r"(?s)the server has ended.*already in use"):
-            wait_until(lambda: server.process.wait() == 0, [server], "it", 60)
+            wait_until(lambda: server.process.wait() == 0, [server], "it", 300)
     assert log.read_text().count("Address already in use") == 4
     server = Server("server", log, launcher([free_port()], log))
     try:

@@ -44,7 +44,7 @@ def proxy() -> Iterator[Proxy]:
 
 def connect(endpoint: str) -> socket.socket:
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+    return socket.create_connection((host, int(port)), timeout=240)
 
 
 def answer(client: socket.socket, sent: bytes) -> bytes:
@@ -80,19 +80,21 @@ def test_a_torn_frame_arrives_in_part_and_the_connection_is_gone(
 
 def test_a_cut_refuses_and_then_heals(proxy: Proxy, endpoint: str) -> None:
     way = proxy.route(endpoint)
-    proxy.cut(0, 0.3)
+    proxy.cut(0, 3_600.0)
     with connect(way) as client:
         assert answer(client, b"x") == b""
-    time.sleep(0.35)
-    with connect(way) as client:
-        client.sendall(b"again")
-        assert client.recv(100) == b"again"
+    proxy.cut(0, 0.0)
+    answered = b""
+    while not answered:  # What was opened just then may be broken, too.
+        with connect(way) as client:
+            answered = answer(client, b"again")
+    assert answered == b"again"
 
 
 def test_held_bytes_arrive_later(proxy: Proxy, endpoint: str) -> None:
     with connect(proxy.route(endpoint)) as client:
-        proxy.hold(0, 0.2)
         started_s = time.monotonic()
+        proxy.hold(0, 0.2)
         client.sendall(b"later")
         assert client.recv(100) == b"later"
         assert time.monotonic() - started_s >= 0.19

@@ -27,11 +27,11 @@ QUICK = ChunkSettings(
     resend_ms=50,
     chain_timeout_ms=5_000,
     read_timeout_ms=800,
-    operation_timeout_ms=20_000,
+    operation_timeout_ms=240_000,
 )
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["holdfast.shell.stores.chunks.data_node_task"])
-_WAIT_S = 30.0
+_WAIT_S = 240.0
 
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:

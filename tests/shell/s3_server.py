@@ -38,7 +38,7 @@ def s3_server() -> Iterator[dict[str, str]]:
 
         server = Server("S3 server", log, launch)
         try:
-            wait_until(lambda: accepts(port), [server], "the S3 server", 60)
+            wait_until(lambda: accepts(port), [server], "the S3 server", 300)
             yield {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
         finally:
             server.kill()

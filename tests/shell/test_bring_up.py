@@ -20,7 +20,7 @@ from holdfast.shell.storage import ingest_log
 from holdfast.shell.stores import embedded_place
 
 _STALL_S = 5.0  # A busy machine holds a healthy loop up for less.
-_LONG_S = 60.0
+_LONG_S = 300.0
 
 
 def with_little_patience(spec: TaskSpec, *args: Any) -> NodeTask:
@@ -46,6 +46,7 @@ def test_a_node_is_not_replaced_because_its_store_is_slow(
     ingest_log.end(root)
     kept = hf.EventualCheckpoints(store=hf.EmbeddedStore(copies=1, data_nodes=1))
     with without_spark.without_spark() as session:
+        session.conf.getAll["spark.holdfast.keepAliveMisses"] = "20"
         query = started(session, tmp_path, 2, kept)
         comes_up = [f"sums[{n}] comes up: its logs are being opened" for n in range(2)]
         deadline_s = time.monotonic() + _LONG_S
@@ -53,7 +54,7 @@ def test_a_node_is_not_replaced_because_its_store_is_slow(
             assert query.isActive
             assert time.monotonic() < deadline_s, query.status["notes"]
             time.sleep(0.01)
-        time.sleep(1.2 * _STALL_S)  # Whose loop stood still would be taken for dead by now.
+        time.sleep(_STALL_S + 3)  # Whose loop stood still would be taken for dead by now.
         may_answer.set()
         assert query.awaitTermination(_LONG_S)
         assert not query.failures

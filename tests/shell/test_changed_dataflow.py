@@ -61,7 +61,7 @@ class Job:
         self.put()
         if is_last:
             ingest_log.end(str(self.folder / "log"))
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(300)
             return
         query.processAllAvailable()
         query.stop()

@@ -50,12 +50,12 @@ def test_what_the_disk_refuses_is_an_answer_and_the_next_chunk_is_sealed(
             patch.setattr(os, refused, closed if refused == "close" else refuse)
         for effect in (*work, e.EraseChunk(STORED)):
             disk.submit(effect, CHUNK)
-        sealed, erased = answers.get(timeout=10), answers.get(timeout=10)
+        sealed, erased = answers.get(timeout=240), answers.get(timeout=240)
     assert isinstance(sealed, e.ChunkSealed if refused == "unlink" else e.WriteFailed)
     assert isinstance(erased, e.EraseFailed if refused == "unlink" else e.ChunkErased)
     for effect in (e.WritePiece(CHUNK, 1, 0, b"1234"), e.SealChunk(1, STORED, b"table")):
         disk.submit(effect, CHUNK)
-    assert answers.get(timeout=10) == e.ChunkSealed(1, STORED)
+    assert answers.get(timeout=240) == e.ChunkSealed(1, STORED)
     disk.require_all()
     disk.close()
 
@@ -69,7 +69,7 @@ def test_a_thread_that_dies_is_missed(folder: ChunkFolder, monkeypatch: pytest.M
     monkeypatch.setattr(folder, "perform", broken)
     disk = DiskThreads(folder, 1, print)
     disk.submit(e.EraseChunk(STORED), CHUNK)
-    assert died.wait(10)
+    assert died.wait(240)
     disk.close()
     with pytest.raises(StoreUnavailable, match="chunk-disk has died"):
         disk.require_all()

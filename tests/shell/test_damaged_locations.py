@@ -30,7 +30,7 @@ TIME: Final = pa.timestamp("us", tz="UTC")
 SCHEMA: Final = pa.schema([("at", TIME), ("key", pa.int64()), ("id", pa.int64())])
 META: Final = IngestMeta(SCHEMA, "at", 0)
 ROWS: Final = 1_000
-HANGS_S: Final = 60.0
+HANGS_S: Final = 300.0
 CURES: Final = re.compile(r"[Rr]estore|new checkpointLocation|[Bb]egin again|remove it")
 EMBEDDED: Final = hf.Checkpointed(
     interval="50 milliseconds", store=hf.EmbeddedStore(data_nodes=2, copies=2)

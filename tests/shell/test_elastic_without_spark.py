@@ -47,7 +47,7 @@ def started(
         checkpointLocation=str(tmp_path / "location"),
         protection=protection,
         parallelism=parallelism,
-        options={"spark.holdfast.drainTimeoutMs": "60000"},
+        options={"spark.holdfast.drainTimeoutMs": "300000"},
     )
 
 
@@ -67,7 +67,7 @@ def test_a_location_without_a_checkpoint_goes_on_at_another_parallelism(
         query = started(session, tmp_path, 3)
         put(root, rows, 2_000)
         ingest_log.end(root)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     found = counted(tmp_path / "location" / "streams" / "sums", ("n", "total"))
     assert sum(n for n, _ in found) == 2_000
     assert sum(total for _, total in found) == sum(range(2_000))
@@ -129,9 +129,9 @@ def test_windows_with_footprints_go_on_at_another_parallelism(tmp_path: Path) ->
                 query.processAllAvailable()
                 query.stop()
         ingest_log.end(root)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         query = divided(session, tmp_path, 1, hf.UpstreamBackup(), "whole")
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     for name in names:
         more = () if name == "pairs" else ("window_start", "text")
         columns = ("key", "n", "total", *more)
@@ -176,7 +176,7 @@ def test_sinks_outside_hold_each_row_once_whatever_the_number_of_instances(
             query.processAllAvailable()
             query.stop()
         ingest_log.end(root)
-        assert begun(session, 2).awaitTermination(60)
+        assert begun(session, 2).awaitTermination(300)
 
     def written(name: str, column: str) -> list[int]:
         if kind == "delta":
@@ -198,7 +198,7 @@ def test_footprints_on_data_nodes_of_its_own_are_divided(tmp_path: Path) -> None
     with without_spark() as session:
         query = started(session, tmp_path, 1, kept)
         put(root, 0, 1_000)
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 300
         while query._cluster.registry.newest(NodeId("sums[0]")) is None:
             assert query.isActive
             assert time.monotonic() < deadline_s, "no point leads to footprints"
@@ -207,7 +207,7 @@ def test_footprints_on_data_nodes_of_its_own_are_divided(tmp_path: Path) -> None
         query = started(session, tmp_path, 2, kept)
         put(root, 1_000, 2_000)
         ingest_log.end(root)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     found = counted(tmp_path / "location" / "streams" / "sums", ("n", "total"))
     assert sum(n for n, _ in found) == 2_000
     assert sum(total for _, total in found) == sum(range(2_000))

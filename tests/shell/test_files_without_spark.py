@@ -60,7 +60,7 @@ def summing(flow: Dataflow, stream: hf.Stream) -> Dataflow:
 
 def run(session: Any, flow: Dataflow, location: Path) -> None:
     query = flow.start(session, checkpointLocation=str(location), parallelism=2)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
 
 
 def test_large_files_are_merged_by_time_and_read_by_threads(
@@ -120,6 +120,6 @@ def test_behind_the_last_row_files_wait_for_nothing(tmp_path: Path, windowed: bo
     stream.sink_files(str(tmp_path / "out"), every="1 hour")
     with without_spark() as session:
         query = flow.start(session, checkpointLocation=str(tmp_path / "at"))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     found = parquet.read_table(tmp_path / "out")
     assert (sum(found.column("n").to_pylist()) if windowed else len(found)) == 3 * ROWS

@@ -145,16 +145,16 @@ def test_who_lets_go_of_records_does_not_wait_for_the_store(
 
     def slowly(*args: Any) -> None:
         is_storing.set()
-        assert may_store.wait(60)
+        assert may_store.wait(240)
         store_put(*args)
 
     monkeypatch.setattr(store, "put", slowly)
     writes = threading.Thread(target=first.write, args=(5, 1, (G_CHECK, "a", 2)), daemon=True)
     writes.start()
-    assert is_storing.wait(60)
+    assert is_storing.wait(240)
     lets_go = threading.Thread(target=first.log.trim, args=(needed_from,), daemon=True)
     lets_go.start()
-    lets_go.join(30)
+    lets_go.join(240)
     assert not lets_go.is_alive(), "it waits for a record that is being stored"
     may_store.set()
     writes.join()

@@ -194,5 +194,5 @@ def test_instances_of_a_query_write_a_table_and_a_later_run_goes_on(tmp_path: Pa
         )
         with without_spark() as session:
             query = flow.start(session, checkpointLocation=str(tmp_path / "q"), parallelism=2)
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(300)
     assert seen(tmp_path) == list(range(2_000))

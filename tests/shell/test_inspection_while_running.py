@@ -33,7 +33,7 @@ def test_a_checkpoint_that_gives_way_meanwhile_is_looked_for_again(
             put(root, written, written := written + 100)
             query._cluster.done.wait(0.1)
         ingest_log.end(root)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
 
     asked: list[int] = []
 

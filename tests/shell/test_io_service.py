@@ -116,7 +116,7 @@ class Bench:
     def answer(self) -> Any:
         """The next answer that is no progress."""
         while True:
-            answer = self.answers.get(timeout=30)
+            answer = self.answers.get(timeout=240)
             if not isinstance(answer, events.PagesCopied):
                 return answer
 

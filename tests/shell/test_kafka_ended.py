@@ -52,7 +52,7 @@ def test_whoever_replaces_it_says_how_far_it_has_come(tmp_path: Path) -> None:
     writer.end()
     writer.close()
     heir = ingest(tmp_path, 2)
-    heir._thread.join(10.0)
+    heir._thread.join(240.0)
     assert heir.error is None
     assert heir.reached == ENDED
     assert idle_floor_us([heir.reached, Reached(200, 200, is_idle=True)]) == 900
@@ -65,7 +65,7 @@ def test_its_end_is_the_last_thing_that_its_node_says(
     """1. The node reads the end, is done, and says so. 2. The thread goes on."""
     monkeypatch.setattr(KafkaIngest, "_read", lambda *_: None)
     writing = ingest(tmp_path, 1)
-    writing._thread.join(10.0)
+    writing._thread.join(240.0)
     said: list[Reached | None] = []
     monkeypatch.setattr(writing, "_on_news", lambda: said.append(writing.reached))
     positions = Positions(str(tmp_path), 1)

@@ -94,7 +94,7 @@ def test_nested_columns_go_from_files_through_all_operators_to_sinks(
     collected(flow, tmp_path)
     with without_spark() as spark:
         query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
     some = [
         {**each, "tags": [each["k"], None]}
         for n, each in enumerate(given)

@@ -53,7 +53,7 @@ def test_records_of_two_schemas_go_from_a_topic_to_another_each_once(
         )
         with without_spark() as session:
             query = flow.start(session, checkpointLocation=str(tmp_path / "q"))
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(300)
             assert query.lastProgress["numInputRows"] == len(given)
         read = theirs.read
         told = [read(message.value()) for message in committed(kafka, "proto-even")]

@@ -50,7 +50,7 @@ def run_there(location: Path, root: str, **options: str) -> None:
             protection=hf.Checkpointed(interval="20 milliseconds"),
             options={f"spark.holdfast.{name}": value for name, value in options.items()},
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
 
 
 def rights_below(location: Path) -> dict[str, int]:

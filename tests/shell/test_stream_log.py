@@ -250,13 +250,13 @@ def test_a_segment_does_not_end_while_another_thread_makes_it_durable(
 
     def slowly(file: int) -> None:
         syncing.set()
-        may_end.wait(10)
+        may_end.wait(240)
         synced.append(os.fstat(file))
 
     monkeypatch.setattr(os, "fdatasync", slowly)
     disk = threading.Thread(target=log.sync)
     disk.start()
-    assert syncing.wait(10)
+    assert syncing.wait(240)
     stream = threading.Thread(target=lambda: put(log))
     stream.start()
     first = newest(tmp_path)

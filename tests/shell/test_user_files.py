@@ -364,7 +364,7 @@ def test_nobody_waits_for_a_recorder_that_has_stopped(tmp_path: Path) -> None:
     made.stop()
     waiting = threading.Thread(target=made.process_all_available, daemon=True)
     waiting.start()
-    waiting.join(5)
+    waiting.join(240)
     assert not waiting.is_alive()
 
 

@@ -90,4 +90,6 @@ def without_spark() -> Iterator[Any]:
         patch.setattr(chunk_cluster, "run_data_node", _run_data_node)
         patch.setattr(Cluster, "_end_task", lambda *_: None)  # A thread cannot be killed.
         patch.setattr(Cluster, "_collect_last_words", lambda _: None)  # Who failed has said them.
-        yield SimpleNamespace(sparkContext=context, conf=SimpleNamespace(getAll={}))
+        # However busy the machine is, nobody is taken for dead who is only slow.
+        settings = {"spark.holdfast.keepAliveMisses": "100"}
+        yield SimpleNamespace(sparkContext=context, conf=SimpleNamespace(getAll=settings))

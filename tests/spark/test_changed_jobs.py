@@ -74,7 +74,7 @@ def flow(spark): return job(spark, Path({str(tmp_path / "in")!r}), is_changed={i
     file.write_text(lines)
     given = [str(file), str(tmp_path / "q"), "--parallelism", "2", *more]
     run = [sys.executable, "-m", "holdfast.cli.main", command, *given]
-    return subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(run, capture_output=True, text=True, timeout=800, check=False)
 
 
 def test_a_changed_job_goes_on_with_its_state(spark: SparkSession, tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_any_session_finds_the_format_by_itself(location: str) -> None:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -38,7 +38,7 @@ def holdfast(*arguments: str) -> str:
 
 
 def asked(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(holdfast(*arguments, "--json", "--timeout", "60"))
+    found: dict[str, Any] = json.loads(holdfast(*arguments, "--json", "--timeout", "240"))
     return found
 
 
@@ -62,9 +62,9 @@ def test_a_query_is_run_looked_at_struck_and_stopped(
             status = until_output(location)
             assert status["name"] == "ticks"
             (url,) = re.findall(r"^view at (\S+)$", said.read_text(), re.MULTILINE)
-            with urllib.request.urlopen(url, timeout=60) as page:
+            with urllib.request.urlopen(url, timeout=300) as page:
                 assert b"<title>Holdfast</title>" in page.read()
-            with urllib.request.urlopen(f"{url}rows?stream=unit%20ticks", timeout=60) as sent:
+            with urllib.request.urlopen(f"{url}rows?stream=unit%20ticks", timeout=300) as sent:
                 found = json.load(sent)
             assert {"", "to", "key"} <= set(found["columns"])
             assert {row[0] for row in found["rows"]} == {"stable"}
@@ -80,7 +80,7 @@ def test_a_query_is_run_looked_at_struck_and_stopped(
             assert any(f["node"] == "ticks[0]" for f in status["progress"]["failures"])
             assert "counts[0]" in holdfast("status", location)
             assert asked("stop", location) == {"stopped": True}
-            output, _ = running.communicate(timeout=60)
+            output, _ = running.communicate(timeout=300)
         finally:
             running.kill()
     assert running.returncode == 0
@@ -94,7 +94,7 @@ def until_output(location: str, rows: int = 0) -> dict[str, Any]:
     """The status as soon as there is one that shows more results than these."""
     deadline = time.monotonic() + 400
     while True:
-        done = CliRunner().invoke(app, ["status", location, "--json", "--timeout", "60"])
+        done = CliRunner().invoke(app, ["status", location, "--json", "--timeout", "240"])
         if done.exit_code == 0:
             status: dict[str, Any] = json.loads(done.stdout)
             replicas = status["status"]["nodes"]["counts[0]"]["replicas"]

@@ -65,7 +65,7 @@ def test_streams_are_datasets_of_a_pipeline(spark: SparkSession, tmp_path: Path)
         env={**os.environ, **python, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]

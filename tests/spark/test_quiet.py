@@ -47,7 +47,7 @@ spark.stop()
 def test_a_failure_that_is_survived_is_one_line_and_reading_a_part_is_none(tmp_path: Path) -> None:
     script = SCRIPT.replace("LOCATION", repr(str(tmp_path / "q")))
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stderr.splitlines()

@@ -30,11 +30,11 @@ session.SETTINGS.update({
 import holdfast as hf
 
 def read(url):
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=240) as answer:
         return answer.read().decode()
 
 def until(holds, what):
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
@@ -105,7 +105,7 @@ def test_sparks_jobs_are_named_and_lead_to_the_view_and_sinks_and_traces_get_wha
         [sys.executable, "-c", SCRIPT, location, view_path(location), str(csv)],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=840,
         check=False,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )

@@ -57,7 +57,7 @@ def test_a_card_changes_until_the_query_is_over(monkeypatch: pytest.MonkeyPatch)
     seen: list[Bundle] = []
     card = Card(Played(), seen.append)
     card.start()
-    assert card.wait(60)
+    assert card.wait(400)
     assert ["running" in one["text/plain"] for one in seen] == [True, False]
     assert seen[-1]["text/plain"].startswith("bids: ended")
 
@@ -74,16 +74,16 @@ def test_a_card_that_was_left_or_whose_notebook_is_gone_looks_no_more(
 
     left = Card(query, update)
     left.start()
-    assert was_shown.wait(60)
+    assert was_shown.wait(400)
     left.leave()
-    assert left.wait(60)
+    assert left.wait(400)
 
     def refuse(_: Bundle) -> None:
         raise RuntimeError("the kernel is going down")
 
     gone = Card(query, refuse)
     gone.start()
-    assert gone.wait(60)
+    assert gone.wait(400)
 
 
 class Watching(NotebookClient):
@@ -105,9 +105,9 @@ def test_the_example_runs_in_jupyter_and_its_card_shows_the_recovery_live(
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     notebook = nbformat.read(ROOT / "examples" / "live.ipynb", as_version=4)
-    last = nbformat.v4.new_code_cell("assert query._card.wait(60)")
+    last = nbformat.v4.new_code_cell("assert query._card.wait(400)")
     notebook.cells.append(last)
-    client = Watching(notebook, timeout=400, resources={"metadata": {"path": str(tmp_path)}})
+    client = Watching(notebook, timeout=800, resources={"metadata": {"path": str(tmp_path)}})
     client.cards = []
     client.execute()
     (of_handle,) = [

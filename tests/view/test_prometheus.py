@@ -38,7 +38,7 @@ def promtool(*arguments: str | Path, folder: Path) -> str:
         [str(PROMTOOL), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=folder,
         check=False,
     )
@@ -131,7 +131,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     settings = SETTINGS.read_text()
     target = f"127.0.0.1:{metrics.server_address[1]}"
     assert "127.0.0.1:9464" in settings
-    settings = settings.replace("127.0.0.1:9464", target).replace(": 5s", ": 200ms")
+    settings = settings.replace("127.0.0.1:9464", target).replace(": 5s", ": 2s")
     (tmp_path / "prometheus.yml").write_text(settings)
     shutil.copy(RULES, tmp_path / RULES.name)
     at = ""
@@ -151,7 +151,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
     running = Server("Prometheus", tmp_path / "log", launch)
     try:
-        wait_until(lambda: bool(ask(f"http://{at}", "status/buildinfo")), [running], "it", 60)
+        wait_until(lambda: bool(ask(f"http://{at}", "status/buildinfo")), [running], "it", 300)
         yield f"http://{at}"
     finally:
         running.kill()
@@ -162,14 +162,14 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 def ask(server: str, path: str, **arguments: str) -> Any:
     url = f"{server}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         said = json.load(answer)
     assert said["status"] == "success", said
     return said["data"]
 
 
 def until(holds: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             if holds():
@@ -192,8 +192,7 @@ def filled(text: str) -> str:
 
 def test_a_real_prometheus_scrapes_and_evaluates_rules_and_dashboard(server: str) -> None:
     until(lambda: ask(server, "query", query="holdfast_input_rows_total")["result"])
-    (target,) = ask(server, "targets")["activeTargets"]
-    assert target["health"] == "up", target["lastError"]
+    until(lambda: [t["health"] for t in ask(server, "targets")["activeTargets"]] == ["up"])
     known = set(ask(server, "label/__name__/values"))
     said = {f.full_name for f in FAMILIES}
     assert {name for name in known if name.startswith("holdfast_")} <= said

@@ -27,7 +27,7 @@ from holdfast.view.watching import Location
 
 AT_US = 1_700_000_000_000_000
 SCHEMA = pa.schema([pa.field("at", pa.timestamp("us", tz="UTC")), pa.field("n", pa.int64())])
-_PATIENCE_S = 120.0
+_PATIENCE_S = 300.0
 
 
 class Log:

@@ -31,7 +31,7 @@ CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 HALF: Final = "50%"
 """The label of what is measured at half of each one's maximum."""
 _TICK_S: Final = 0.001
-_TIMEOUT_S: Final = 120.0
+_TIMEOUT_S: Final = 300.0
 _DRAIN_S: Final = 3.0
 _QUIET_S: Final = 3.0
 _UP_RATE: Final = 1_000

@@ -20,6 +20,7 @@ from without_spark import without_spark
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Protection
+from holdfast.core.model.ids import NodeId
 from holdfast.driver.query import Query
 from holdfast.errors import HoldfastError
 from holdfast.shell.storage import ingest_log
@@ -36,6 +37,9 @@ EMBEDDED: Final = hf.Checkpointed(
     interval="50 milliseconds", store=hf.EmbeddedStore(data_nodes=2, copies=2)
 )
 OFTEN: Final = hf.Checkpointed(interval="50 milliseconds")
+EVENTUAL: Final = hf.EventualCheckpoints(extent="1 B")
+"""Windows are written as often as there is time."""
+EVENTUAL_EMBEDDED: Final = hf.EventualCheckpoints(extent="1 B", store=EMBEDDED.store)
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,14 @@ KINDS: Final = {
     ),
     "standbys": Kind(hf.ActiveStandby(), has_passes=True, leaves=("passes",), is_like_others=True),
     "passive": Kind(hf.PassiveStandby(), has_passes=True, leaves=("passes",), is_like_others=True),
+    "footprints": Kind(EVENTUAL, leaves=("footprints",), only="footprints/"),
     "data nodes": Kind(EMBEDDED, leaves=("chunks",), only="chunks/"),
+    "data nodes, footprints": Kind(EVENTUAL_EMBEDDED, leaves=("chunks",), only="chunks/journal/"),
     "url": Kind(scheme="local://", leaves=("coordinator", "streams")),
     "url, checkpoints": Kind(OFTEN, scheme="local://", leaves=("checkpoint",), is_like_others=True),
+    "url, footprints": Kind(
+        EVENTUAL, scheme="local://", leaves=("footprints",), only="footprints/"
+    ),
 }
 
 
@@ -91,6 +100,9 @@ class Location:
         if isinstance(kind.protection, hf.Checkpointed):
             while not any(checkpoint["failure"] is None for checkpoint in query.checkpoints):
                 query._cluster.done.wait(0.01)
+        if isinstance(kind.protection, hf.EventualCheckpoints):
+            while not self._leads_to_footprints(query):
+                query._cluster.done.wait(0.01)
         query.stop()
         assert query.exception() is None
         self._put(1)
@@ -99,6 +111,12 @@ class Location:
         query = self.start()
         assert query.awaitTermination(HANGS_S)
         self.results = self.sinks()
+
+    @staticmethod
+    def _leads_to_footprints(query: Query) -> bool:
+        """Whether a restart reads the footprint log."""
+        point = query._cluster.registry.newest(NodeId("counts[0]"))
+        return point is not None and point.next_ids["counts[0]~footprints"] > 0
 
     def _put(self, part: int) -> None:
         ids = np.arange(part * ROWS, (part + 1) * ROWS)

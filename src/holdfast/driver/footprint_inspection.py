@@ -6,7 +6,7 @@ Nothing is written and nothing is locked: it works while the query runs, and aft
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -70,20 +70,23 @@ def eventual_checkpoints(location: str) -> list[EventualCheckpointInfo]:
 def _info(location: str, node: NodeId, point: RestartPoint) -> EventualCheckpointInfo:
     stream = f"{node}{_SUFFIX}"
     inputs = {name: start for name, start in point.needed_from.items() if name != stream}
+    found = EventualCheckpointInfo(
+        node,
+        point.sequence,
+        tuples=sum(point.processed_before[name] - start for name, start in inputs.items()),
+        predicted_recovery_ms=point.predicted_us / 1000,
+    )
     place = within(location, "footprints", node)
     try:
         extent = read_extent(place, point.needed_from[stream], point.next_ids[stream], len(inputs))
     except StorageError as error:
         elsewhere = "" if has_files(place) else "; in an EmbeddedStore only its query reads it"
-        return EventualCheckpointInfo(node, point.sequence, problem=f"{error}{elsewhere}")
-    return EventualCheckpointInfo(
-        node,
-        point.sequence,
-        extent.last.open_windows,
-        len(extent.records),
-        sum(record.nbytes for record in extent.records),
-        sum(point.processed_before[name] - start for name, start in inputs.items()),
-        point.predicted_us / 1000,
+        return replace(found, problem=f"{error}{elsewhere}")
+    return replace(
+        found,
+        footprints=extent.last.open_windows,
+        records=len(extent.records),
+        extent_bytes=sum(record.nbytes for record in extent.records),
     )
 
 

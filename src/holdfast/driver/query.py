@@ -171,7 +171,11 @@ class Query:
     def exception(self) -> QueryFailedError | None:
         """Why it failed, or None."""
         reason = self._cluster.error or next((i.error for i in self._recorders if i.error), None)
-        return None if reason is None else QueryFailedError(f"{self.name}: {reason}")
+        if reason is None:
+            return None
+        chunks = self._running.chunks
+        located = reason if chunks is None else chunks.located(reason)
+        return QueryFailedError(f"{self.name}: {located}")
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait until the query ends, at most `timeout` seconds; whether it has ended.

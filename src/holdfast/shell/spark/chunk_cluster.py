@@ -19,6 +19,7 @@ from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec, run_data_node
 from holdfast.shell.stores.chunks.master_service import MasterService
+from holdfast.shell.stores.embedded_place import SCHEME
 from holdfast.shell.transport.addresses import driver_addresses
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class ChunkCluster:
         self._store = store
         self._name = name
         self._groups = f"holdfast/{name}/{uuid.uuid4()}"  # of this query alone in its session
-        self._folder = _folder(location, store)
+        self._location, self._folder = location, _folder(location, store)
         settings = settings or store.settings()
         self._reach_timeout_s = settings.reach_timeout_ms / 1e3
         self._service = MasterService(
@@ -119,6 +120,13 @@ class ChunkCluster:
         if self._is_local:
             return "127.0.0.1", "127.0.0.1"
         return driver_addresses(self._sc.getConf())
+
+    def located(self, reason: str) -> str:
+        """What went wrong; where it names a place in this store, with the folders of the store."""
+        if SCHEME not in reason:
+            return reason
+        folders = dict.fromkeys((os.path.join(self._location, "chunks"), self._folder))
+        return f"{reason} ({SCHEME} is the query's EmbeddedStore, in {' and '.join(folders)})"
 
     @property
     def statistics(self) -> ChunkMasterStatistics:

@@ -138,7 +138,7 @@ class ExtentSearch:
         is_newest = self._are_new(record)
         is_open = is_newest & (record.kinds != FootprintKind.R)
         self._found += int(is_open.sum())
-        bodies = record.bodies.filter(pa.array(is_open))
+        bodies = record.bodies if is_open.all() else record.bodies.filter(pa.array(is_open))
         binding = self._binding(bodies)
         found = FoundFootprints(record.first_id, record.mark, bodies, binding, batch.nbytes)
         self._records.append(found)
@@ -156,14 +156,15 @@ class ExtentSearch:
 
     def _are_new(self, record: FootprintRecord) -> np.ndarray:
         """Which rows are the first word on their window. bool (n,)."""
-        is_new = np.zeros(len(record.kinds), dtype=np.bool_)
-        rows = np.flatnonzero(record.kinds != FootprintKind.PASS)
-        if not len(rows):
+        is_new: np.ndarray = record.kinds != FootprintKind.PASS
+        if not is_new.any():
             return is_new
         if self._seen is None:
             schema = record.bodies.schema
             self._seen = _Seen(schema, [n for n in schema.names if n.startswith(KEY)])
-        is_new[rows] = self._seen.are_new(record.bodies.take(pa.array(rows)))
+        whole = is_new.all()
+        bodies = record.bodies if whole else record.bodies.filter(pa.array(is_new))
+        is_new[is_new] = self._seen.are_new(bodies)
         return is_new
 
     def _binding(self, bodies: pa.RecordBatch) -> np.ndarray:
@@ -208,8 +209,9 @@ class _Seen:
             keys = [bodies.column(at) for at in self._at]
             words[:, :-1] = self._packing.pack(keys, self._strings)
         slots = self._windows.upsert_slots(words)
-        if len(np.unique(slots)) != len(slots):
-            raise FootprintsDamaged("a record says two things of one window")
         are_new: np.ndarray = self._windows.read_values(slots)[:, 0] == 0
-        self._windows.write_values(slots, np.ones((len(slots), 1), dtype=np.int64))
+        marks = np.arange(1, len(slots) + 1, dtype=np.int64).reshape(-1, 1)
+        self._windows.write_values(slots, marks)
+        if not np.array_equal(self._windows.read_values(slots), marks):
+            raise FootprintsDamaged("a record says two things of one window")
         return are_new

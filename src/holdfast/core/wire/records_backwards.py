@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from holdfast.core.wire.log_records import ALIGNMENT, RECORD_MAGICS, LogRecord, decode_record
 
 if TYPE_CHECKING:
@@ -29,9 +31,7 @@ def records_up_to(
         Where the first of them begins, the records, and where the last one ends; None: there is no
         record that is whole and leads there.
     """
-    for at in range(0, len(piece), ALIGNMENT):
-        if bytes(piece[at : at + len(RECORD_MAGICS[0])]) not in RECORD_MAGICS:
-            continue
+    for at in _with_magics(piece):
         records: list[LogRecord] = []
         end = at
         while isinstance(record := decode_record(piece[end:], schema), LogRecord):
@@ -40,3 +40,12 @@ def records_up_to(
         if records and (is_torn or end == len(piece)):
             return at, records, end
     return None
+
+
+def _with_magics(piece: memoryview) -> list[int]:
+    """Where in a piece records may begin, rising. A last place that is cut short has none."""
+    places = len(piece) // ALIGNMENT
+    begins = np.frombuffer(piece, dtype="<u4", count=places * ALIGNMENT // 4)[:: ALIGNMENT // 4]
+    magics = [int.from_bytes(magic, "little") for magic in RECORD_MAGICS]
+    found: list[int] = (np.flatnonzero(np.isin(begins, magics)) * ALIGNMENT).tolist()
+    return found

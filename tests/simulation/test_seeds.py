@@ -3,6 +3,7 @@
 A failure prints the command that shows the run. `docs/testing.md` says how far a campaign goes.
 """
 
+import gc
 import json
 import os
 import subprocess
@@ -32,6 +33,19 @@ _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
 @pytest.fixture(scope="module")
 def summary() -> Summary:
     return run_all([Run(seed) for seed in range(SEEDS)], processes=2)
+
+
+def test_the_garbage_collector_is_after_a_run_as_it_was_before() -> None:
+    was_on: list[bool] = []
+    simulate(Run(1), lambda _at_us, _text: was_on.append(gc.isenabled()))
+    assert gc.isenabled()
+    assert set(was_on) == {False}
+    gc.disable()
+    try:
+        simulate(Run(1))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_every_invariant_holds_under_all_faults(summary: Summary) -> None:

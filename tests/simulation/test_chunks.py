@@ -57,7 +57,7 @@ def _found_at(name: str, seeds: Iterable[int]) -> tuple[int, str] | None:
 
 
 def _first_seed(name: str) -> int | None:
-    found = _found_at(name, MUTANT_SEEDS)
+    found = _found_at(name, FOUND_AT.first(name, MUTANT_SEEDS))
     return found and found[0]
 
 

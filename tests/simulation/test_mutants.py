@@ -159,15 +159,15 @@ def test_a_mutant_is_gone_after_its_block() -> None:
 
 
 def _first_seed(name: str) -> int | None:
-    """The first seed at which a bug is seen; None: there is none."""
+    """The kept seed, or else the first, at which a bug is seen; None: there is none."""
     if name not in CHECKPOINT_MUTANTS:
-        found = _found_at(name, SEEDS)
+        found = _found_at(name, FOUND_AT.first(name, SEEDS))
         return found and found[0]
 
     def is_seen(seed: int) -> bool:
         return _apart(lambda: (_found_at(name, [seed], RUN_S) or (seed, None))[1])[0]
 
-    return next(filter(is_seen, SEEDS), None)
+    return next(filter(is_seen, FOUND_AT.first(name, SEEDS)), None)
 
 
 if __name__ == "__main__":

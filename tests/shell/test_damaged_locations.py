@@ -72,7 +72,7 @@ KINDS: Final = {
         is_like_others=True,
     ),
     "standbys": Kind(hf.ActiveStandby(), has_passes=True, leaves=("passes",), is_like_others=True),
-    "passive": Kind(hf.PassiveStandby(), has_passes=True, leaves=("passes",), is_like_others=True),
+    "passive": Kind(hf.PassiveStandby(), has_passes=True, leaves=("passes",), only="passes/"),
     "footprints": Kind(EVENTUAL, leaves=("footprints",), only="footprints/"),
     "data nodes": Kind(EMBEDDED, leaves=("chunks",), only="chunks/"),
     "data nodes, footprints": Kind(EVENTUAL_EMBEDDED, leaves=("chunks",), only="chunks/journal/"),

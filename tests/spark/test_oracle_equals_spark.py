@@ -14,7 +14,7 @@ from holdfast.sim.seeds import Run
 from holdfast.sim.workload.base import Workload
 from holdfast.sim.workload.known import KNOWN, known_workload
 
-SEEDS = 25
+SEEDS = 10
 
 
 def twin_rows(spark: SparkSession, workload: Workload, sink: str) -> Counter[tuple[Any, ...]]:
@@ -37,7 +37,7 @@ def check(spark: SparkSession, workload: Workload) -> int:
 @pytest.mark.slow
 def test_random_dataflows(spark: SparkSession) -> None:
     rows = sum(check(spark, Run(seed, dataflow="random").workload()) for seed in range(SEEDS))
-    assert rows > 1_000
+    assert rows > 400
 
 
 def kinds(workload: Workload) -> set[str]:
@@ -63,7 +63,7 @@ def kinds(workload: Workload) -> set[str]:
 def test_random_dataflows_with_every_kind_of_operator(spark: SparkSession, kind: str) -> None:
     workloads = (Run(seed, dataflow="random").workload() for seed in range(SEEDS, 1_000))
     having = (workload for workload in workloads if kind in kinds(workload))
-    assert sum(check(spark, workload) for workload in islice(having, 5)) > 20
+    assert sum(check(spark, workload) for workload in islice(having, 2)) > 8
 
 
 @pytest.mark.slow

@@ -350,7 +350,7 @@ def survive(kind: Kind, seed: int, streams: int, lives: int) -> list[tuple]:
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_crashes_leave_the_results_of_none(kind: str, streams: int):
-    for seed in range(16):
+    for seed in range(8):
         given = drawn(random.Random(seed), streams, KINDS[kind])
         lives = 1 + seed % 4
         assert survive(KINDS[kind], seed, streams, lives) == uninterrupted(KINDS[kind], given), seed
@@ -359,7 +359,7 @@ def test_any_crashes_leave_the_results_of_none(kind: str, streams: int):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_replay_that_is_broken_off_leaves_new_footprints_of_all_windows(kind: str):
     broken_off = 0
-    for seed in range(12):
+    for seed in range(6):
         rng = random.Random(seed)
         given, log = drawn(rng, 1, KINDS[kind]), Log()
         life = Life(KINDS[kind], given, log, None, NEVER if seed % 2 else ALWAYS)

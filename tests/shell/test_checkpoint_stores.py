@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
@@ -373,7 +374,11 @@ def test_a_damaged_chunk_is_passed_over_and_repaired(cluster: ChunkProcesses) ->
     assert found == [content(12)]
     wait_until(lambda: not cluster.files("data-0", "*.damaged"), "the damaged files are gone")
     wait_until(lambda: set(cluster.service.copies_of("a-1/x")) == {2}, "all have two copies")
-    marked = len(wrong) - sum(file.read_bytes() in wrong for file in cluster.files("data-0"))
+    unmarked = 0
+    for file in cluster.files("data-0"):
+        with contextlib.suppress(FileNotFoundError):  # Erased: nobody needs it.
+            unmarked += file.read_bytes() in wrong
+    marked = len(wrong) - unmarked
     assert marked > 0
     assert cluster.service.statistics.damaged >= marked
 

@@ -1,8 +1,8 @@
 """A day's stream, faster than the clock: does what a query keeps stay as it is?
 
 Each micro-batch of Spark's brings half a minute of 3,000 rows/s, as fast as Spark makes them. What
-is kept of them, and of the results, is kept for some seconds of the real clock. So what matters of a
-day passes in a part of it: all its rows and results, and thousands of commits, files, segments,
+is kept of them, and of the results, is kept for some seconds of the real clock. So what matters of
+a day passes in a part of it: all its rows and results, and thousands of commits, files, segments,
 restart points and reports.
 """
 
@@ -62,8 +62,9 @@ def measure(spark: SparkSession, stream_s: float) -> list[dict[str, Any]]:
 
 
 def _started(spark: SparkSession, folder: str) -> Query:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_S * BATCH_S)
-    rows = reader.option("advanceMillisPerBatch", 1_000 * BATCH_S).option("numPartitions", 1).load()
+    reader = spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
+    reader = reader.option("rowsPerBatch", ROWS_PER_S * BATCH_S)
+    rows = reader.option("advanceMillisPerBatch", 1_000 * BATCH_S).load()
     flow = Dataflow("day")
     stream = flow.source(
         rows.selectExpr("timestamp AS at", "value % 1000 AS key", "value"),

@@ -163,6 +163,9 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
         rows.sink_delta(str(tmp_path / "table"))
     with pytest.raises(DataflowError, match="no column 'none'"):
         rows.sink_delta(str(tmp_path / "other"), partition_by="none")
+    (tmp_path / "file").touch()
+    with pytest.raises(DataflowError, match="file cannot be a Delta table"):
+        rows.sink_delta(str(tmp_path / "file"))
 
 
 def test_a_table_that_cannot_be_reached_is_met_by_a_replacement(

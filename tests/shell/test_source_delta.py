@@ -141,6 +141,7 @@ def test_rows_that_are_taken_back_end_the_stream_by_name(tmp_path: Path) -> None
     found = record(table, location).error
     assert found is not None
     assert "version 1 cannot be read: it removes or changes rows" in found
+    assert found.endswith("or behind this version, with start_version=2")
 
 
 def test_what_a_vacuum_has_removed_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from holdfast.driver.user_files import default_name, files_source
 from holdfast.errors import DataflowError
 from holdfast.shell.sources import file_recorder
 from holdfast.shell.sources.file_recorder import FileRecorder
+from holdfast.shell.storage import user_rows
 from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.user_files import UserFileChanged, UserFileDamaged, list_files
@@ -167,6 +169,9 @@ def test_what_is_no_file_of_the_format_stops_the_source_with_its_name(tmp_path: 
     assert made.error is not None
     assert "bad.parquet cannot be read" in made.error
     assert "as parquet: is it damaged, or of another format (format=...)?" in made.error
+    as_orc = record(place, tmp_path / "orc", format="orc")
+    assert as_orc.error is not None
+    assert "as orc: is it damaged, or of another format (format=...)?" in as_orc.error
     with pytest.raises(DataflowError, match="of another format"):
         recorder(str(place), tmp_path / "q", schema=None)
 
@@ -183,7 +188,16 @@ def test_a_time_that_is_null_names_the_file(tmp_path: Path) -> None:
     put(tmp_path / "in" / "a.parquet", table, 1.0)
     made = record(tmp_path / "in", tmp_path / "q")
     assert made.error is not None
-    assert "a.parquet, row 1: its time column 'at' is null; give the source dead" in made.error
+    assert (
+        "a.parquet, row 1: its time column 'at' is null; give a source of files dead" in made.error
+    )
+
+
+def test_a_file_without_the_column_of_the_time_says_so(tmp_path: Path) -> None:
+    pq.write_table(rows(0, 1).drop_columns("at"), tmp_path / "a.parquet")
+    made = record(tmp_path, tmp_path / "q")
+    assert made.error is not None
+    assert "a.parquet, row 1: its file has no column 'at', which has the time" in made.error
 
 
 def test_columns_that_nobody_reads_are_not_read(tmp_path: Path) -> None:
@@ -218,6 +232,36 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, name: str) -> None:
     options = (("header", "true"),) if name == "csv" else ()
     made = batches(tmp_path, FilesFormat(name, options))
     assert pa.Table.from_batches(made).to_pylist() == table.to_pylist()
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst"])
+@pytest.mark.parametrize("name", ["csv", "json"])
+def test_packed_texts_are_read_in_the_same_parts_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ending: str
+) -> None:
+    monkeypatch.setattr(user_rows, "_BLOCK_BYTES", 64)
+    text = (CSV if name == "csv" else JSON).encode()
+    codec = {"gz": "gzip", "zst": "zstd"}.get(ending, ending)
+    with pa.CompressedOutputStream(str(tmp_path / f"a.{name}.{ending}"), codec) as packed:
+        packed.write(text)
+    of = FilesFormat(name, (("header", "true"),) if name == "csv" else ())
+    first, again = batches(tmp_path, of), batches(tmp_path, of)
+    assert [len(batch) for batch in first] == [len(batch) for batch in again]
+    assert len(first) > 1
+    assert pa.Table.from_batches(first).column("k").to_pylist() == [0, 1, 2]
+
+
+def test_a_packed_text_may_have_parts_or_lack_its_end(tmp_path: Path) -> None:
+    lines = [f"1970-01-01T00:00:00Z,{n},n\n".encode() for n in range(50_000)]
+    whole = gzip.compress(b"".join(lines[:9])) + gzip.compress(b"".join(lines[9:]))
+    (tmp_path / "a.csv.gz").write_bytes(whole)
+    assert sum(len(batch) for batch in batches(tmp_path, FilesFormat("csv"))) == 50_000
+    (tmp_path / "a.csv.gz").write_bytes(whole[:-100])
+    with pytest.raises(UserFileDamaged, match=r"a\.csv\.gz"):
+        batches(tmp_path, FilesFormat("csv"))
+    (tmp_path / "a.csv.gz").rename(tmp_path / "a.csv.xz")
+    with pytest.raises(UserFileDamaged, match=r"it is packed; unpack it, or pack it as \.gz"):
+        batches(tmp_path, FilesFormat("csv"))
 
 
 def test_a_csv_without_a_header_goes_by_the_schema(tmp_path: Path) -> None:

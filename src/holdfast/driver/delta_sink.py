@@ -93,6 +93,7 @@ def delta_sink(
     """The sink; arguments and errors as in `Stream.sink_delta`."""
     try:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
     except ImportError:
         raise DataflowError(
             "sink_delta needs the package deltalake: pip install 'holdfast-streaming[delta]'"
@@ -106,10 +107,12 @@ def delta_sink(
     except BadName as error:
         raise DataflowError(str(error)) from None
     table = whole_place(path)
-    if DeltaTable.is_deltatable(table):
-        try:
+    try:
+        if DeltaTable.is_deltatable(table):
             require_columns(DeltaTable(table), schema, table)
-        except SchemaMismatch as error:
-            raise DataflowError(str(error)) from None
+    except SchemaMismatch as error:
+        raise DataflowError(str(error)) from None
+    except (DeltaError, OSError) as error:
+        raise DataflowError(f"{path} cannot be a Delta table: {error}") from None
     merge_every_us = None if merge_every is None else duration_us(merge_every)
     return DeltaSink(table, schema, partition_by, duration_us(every), merge_every_us)

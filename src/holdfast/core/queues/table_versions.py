@@ -19,6 +19,10 @@ class TableUnfit(Exception):
     """A version of a table cannot be part of a stream; the text says why."""
 
 
+class RowsTakenBack(TableUnfit):
+    """A version removes or changes rows; those behind it may be fit."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddedFile:
     """A file with new rows.
@@ -48,9 +52,9 @@ def added_files(actions: Iterable[Mapping[str, Any]]) -> list[AddedFile]:
         if "metaData" in action:
             require_settings(action["metaData"].get("configuration") or {})
         if "cdc" in action:
-            raise TableUnfit("it changes rows")
+            raise RowsTakenBack("it changes rows")
         if "remove" in action and action["remove"].get("dataChange", True):
-            raise TableUnfit("it removes or changes rows")
+            raise RowsTakenBack("it removes or changes rows")
         if "add" in action and action["add"].get("dataChange", True):
             added = action["add"]
             if added.get("deletionVector"):

@@ -19,6 +19,7 @@ import fsspec
 from holdfast.core.queues.recording import IngestFile, UserFile
 from holdfast.core.queues.table_versions import (
     AddedFile,
+    RowsTakenBack,
     TableUnfit,
     added_files,
     require_features,
@@ -138,7 +139,13 @@ class _Table:
             return version, [self._file(added) for added in added_files(actions)]
         except TableUnfit as error:
             shown = "the newest version" if after is None else f"version {after + 1}"
-            raise UserFileError(f"{self.place}: {shown} cannot be read: {error}") from None
+            cure = ""
+            if after is not None and isinstance(error, RowsTakenBack):
+                cure = (
+                    ". Begin again in a new checkpointLocation: with the rows that the table has "
+                    f"now, or behind this version, with start_version={after + 2}"
+                )
+            raise UserFileError(f"{self.place}: {shown} cannot be read: {error}{cure}") from None
 
     def _snapshot(self) -> tuple[int, list[UserFile]]:
         """The newest version, and all files that it consists of."""

@@ -74,7 +74,10 @@ _ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
 """A time of the day comes before a zone: the end of `2026-11-25` is none."""
 _BAD: Final = (pa.ArrowException, ValueError, OverflowError)
 _MARK: Final = b"\xef\xbb\xbf"
-_ASIDE: Final = "give the source dead_letters=... to put such rows aside"
+_ASIDE: Final = "give a source of files dead_letters=... to put such rows aside"
+_UNPACKED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""How a text is packed, by the end of its name."""
+_PACKED_OTHERWISE: Final = (".deflate", ".lz4", ".snappy", ".xz")
 _OFF: Final = (
     "have Spark read it: begin again in a new checkpointLocation with "
     "spark.holdfast.readFilesInNodes=false, or for from_dataframe with any option of the reader, "
@@ -188,7 +191,8 @@ def read_rows(
         raise UserFileDamaged(f"{file.path} cannot be read: {reason}; {_OFF}")
     making = _Making(schema, time, wanted, named)
     try:
-        with _opened(file, of) as source:
+        with _opened(file, of) as packed:
+            source = _unpacked(packed, file) if of.name in _TEXTS else packed
             chunks = _READERS[of.name](source, of, schema, wanted - set(named), time)
             yield from _all_sorted_out(file, of, chunks, making)
     except UserFileDamaged as error:
@@ -207,9 +211,19 @@ def _opened(file: UserFile, of: FilesFormat) -> Iterator[Any]:
         with opened(file) as source:
             yield source
     except UserFileDamaged as error:
-        if of.is_exact or not isinstance(error.__cause__, pa.ArrowException):
+        cause = error.__cause__
+        is_of_format = isinstance(cause, OSError) and cause.errno is None
+        if of.is_exact or not (is_of_format or isinstance(cause, pa.ArrowException)):
             raise
-        raise UserFileDamaged(f"{error}; as {of.name}: {_WHOLE}") from error.__cause__
+        raise UserFileDamaged(f"{error}; as {of.name}: {_WHOLE}") from cause
+
+
+def _unpacked(source: Any, file: UserFile) -> Any:
+    """The bytes of a text. Raises `ValueError` if it is packed in a way that nobody reads here."""
+    ending = os.path.splitext(file.path)[1].lower()
+    if ending in _PACKED_OTHERWISE:
+        raise ValueError(f"it is packed; unpack it, or pack it as {', '.join(_UNPACKED)}")
+    return pa.CompressedInputStream(source, _UNPACKED[ending]) if ending in _UNPACKED else source
 
 
 def _why_not_by_name(file: UserFile, of: FilesFormat, schema: pa.Schema) -> str:
@@ -353,6 +367,8 @@ class _Making:
         columns = [self._column(field, present, rows.num_rows) for field in self.schema]
         times = columns[self.schema.get_field_index(self.time)]
         if times.null_count:
+            if self.time not in present and self.time not in self.named:
+                raise ValueError(f"its file has no column {self.time!r}, which has the time")
             raise ValueError(f"its time column {self.time!r} is null")
         times_us = times.cast(pa.timestamp("us")).cast(pa.int64())
         if outside(np.asarray(times_us.to_numpy())):

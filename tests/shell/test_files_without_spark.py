@@ -14,6 +14,7 @@ from without_spark import without_spark
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
+from holdfast.errors import DataflowError
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.logs import open_reader
 
@@ -123,3 +124,12 @@ def test_behind_the_last_row_files_wait_for_nothing(tmp_path: Path, windowed: bo
         assert query.awaitTermination(300)
     found = parquet.read_table(tmp_path / "out")
     assert (sum(found.column("n").to_pylist()) if windowed else len(found)) == 3 * ROWS
+
+
+def test_a_query_that_would_read_its_own_results_does_not_start(tmp_path: Path) -> None:
+    put(tmp_path / "in", 0)
+    flow = Dataflow("circle")
+    flow.source_files(str(tmp_path / "in"), time="at").sink_files(str(tmp_path / "in"), name="out")
+    with without_spark() as session, pytest.raises(DataflowError, match="its own results"):
+        flow.start(session, checkpointLocation=str(tmp_path / "q"))
+    assert not (tmp_path / "q").exists()

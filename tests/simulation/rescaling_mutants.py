@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from mutants import Mutant
 
+from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.planning import division
 from holdfast.planning.division import Division
+from holdfast.sim import rescaling
 
 
 def _divide_by_the_former_number(original: Any) -> Any:
@@ -88,6 +90,21 @@ def _leave_results_in_gates(original: Any) -> Any:
     return lambda *_: None
 
 
+def _take_all_windows_for_written(original: Any) -> Any:
+    """What footprints do not hold is not replayed: no instance is there that could have it."""
+    del original
+    return lambda extent: True
+
+
+def _write_windows_as_of_the_beginning(original: Any) -> Any:
+    """Rows that several streams send again count again."""
+
+    def mark_of(*args: Any) -> Any:
+        return replace(original(*args), cut=BEGINNING_US)
+
+    return mark_of
+
+
 def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
     return Mutant(owner, method, bug, dataflow="rescaling")
 
@@ -100,5 +117,11 @@ RESCALING_MUTANTS = {
     "counts as stored what is not": _mutant(division._Cut, "_of_state", _count_held_as_state),
     "forgets what members had promised": _mutant(division, "begun_anew", _forget_promises),
     "leaves results in gates": _mutant(Division, "lacking", _leave_results_in_gates),
+    "takes all windows for written": _mutant(
+        rescaling, "is_of_one_cut", _take_all_windows_for_written
+    ),
+    "writes windows as of the beginning": _mutant(
+        rescaling, "mark_of", _write_windows_as_of_the_beginning
+    ),
     "divides under old incarnations": _mutant(Division, "divide", _begin_everything_anew),
 }

@@ -43,6 +43,15 @@ def test_units_that_recover_together_are_divided_at_a_line(seed: int) -> None:
     assert outcome.is_divided, outcome.violation
 
 
+@pytest.mark.parametrize("seed", [19, 37, 69, 111, 175])
+def test_windows_with_footprints_are_divided(seed: int) -> None:
+    """Groups and joins, of one stream and of several, whose cut is a time: rows come again."""
+    outcome = simulate_rescaling(seed)
+    assert outcome.invariant is None, outcome.violation
+    assert outcome.is_divided, outcome.violation
+    assert outcome.rows
+
+
 def test_seeds_are_divided_and_end_with_the_same_results() -> None:
     outcomes = [simulate_rescaling(seed) for seed in range(20, 30)]
     assert not [outcome for outcome in outcomes if outcome.invariant is not None]

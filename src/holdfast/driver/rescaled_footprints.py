@@ -1,25 +1,24 @@
-"""Elastic restart of units whose windows leave footprints: read, and written anew. [CEC §II.B]
+"""Footprint logs of units whose instances change.
 
-While such a unit drains it writes all its windows, until each has a footprint of the cut: then the
-extent that its restart point names is its whole state, and nothing is left to be replayed. A new
-instance begins with records of its own behind whatever its log holds. They name nothing before
-them. The log is not claimed: should the restart come to nothing, the records are of a life that
-nobody goes on from, and the journal knows the incarnation that they were written by.
+What is read and written there is decided in planning/divided_footprints.py. The log is not claimed:
+should the restart come to nothing, the records are of a life that nobody goes on from, and the
+journal knows the incarnation that they were written by.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from holdfast.core.checkpoint.eventual import RecoveryObjective
 from holdfast.core.haunit.durability.eventual import body_schema
-from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
-from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark, no_window
-from holdfast.core.operators.footprinted import Footprinted
-from holdfast.core.state.page_manager import PageManager
+from holdfast.planning.divided_footprints import (
+    footprinted,
+    is_of_one_cut,
+    leading_to,
+    mark_of,
+    operators_of,
+    records_of,
+)
 from holdfast.shell.storage.footprint_log import (
     SEGMENT_BYTES,
     footprint_place,
@@ -28,13 +27,9 @@ from holdfast.shell.storage.footprint_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import Incarnation
-    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.operators.base import Operator
-    from holdfast.core.operators.footprinted import WindowsOfPass
     from holdfast.core.recovery.extent import Extent
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -56,9 +51,7 @@ class DividedFootprints:
             StorageError: The log cannot be read.
         """
         extent = self._extent(plan, point)
-        return extent is None or all(
-            record.mark.cut == extent.last.cut for record in extent.records if record.binding.any()
-        )
+        return extent is None or is_of_one_cut(extent)
 
     def operators(self, plan: NodePlan, point: RestartPoint) -> list[Operator] | None:
         """A unit's operators with the windows of an instance at such a cut; None: it had no input.
@@ -68,13 +61,7 @@ class DividedFootprints:
             StorageError: The log cannot be read.
         """
         extent = self._extent(plan, point)
-        if extent is None:
-            return None
-        pages = PageManager(plan.limits.page_bytes, plan.limits.state_bytes)
-        made = [spec.build(pages) for spec in plan.operators]
-        operator = next(o for o in made if isinstance(o, Footprinted))
-        FootprintWriter(operator, RecoveryObjective(0), 0, extent, len(plan.inputs)).end_replay()
-        return made
+        return None if extent is None else operators_of(plan, extent)
 
     def write(
         self, plan: NodePlan, made: list[Operator], point: RestartPoint, incarnation: Incarnation
@@ -90,13 +77,13 @@ class DividedFootprints:
         Raises:
             StorageError: It cannot be written, or not be read again.
         """
-        operator = next(o for o in made if isinstance(o, Footprinted))
+        operator = footprinted(made)
         stream, place = plan.footprint_stream, footprint_place(self.location, plan)
         log = open_footprints(place, operator.body_schema, stream, incarnation)
         try:
             first_id, said = log.next_id, operator.whole()
-            mark = _mark(plan, point, len(said.windows))
-            for record in _records(operator, said, mark, first_id):
+            mark = mark_of(plan, point, len(said.windows))
+            for record in records_of(operator, said, mark, first_id, _RECORD_BYTES):
                 log.append(0, record.first_id, record.batch, record.boundary_us, 0)
             log.sync()
             ends_at = log.next_id
@@ -104,11 +91,7 @@ class DividedFootprints:
             log.close()
         found = read_extent(place, first_id, ends_at, len(plan.inputs))
         assert found.last.open_windows == mark.open_windows
-        return replace(
-            point,
-            needed_from=point.needed_from | {stream: first_id},
-            next_ids=point.next_ids | {stream: ends_at},
-        )
+        return leading_to(plan, point, first_id, ends_at)
 
     def _extent(self, plan: NodePlan, point: RestartPoint) -> Extent | None:
         stream = plan.footprint_stream
@@ -117,29 +100,3 @@ class DividedFootprints:
         place = footprint_place(self.location, plan)
         first_id, ends_at = point.needed_from[stream], point.next_ids[stream]
         return read_extent(place, first_id, ends_at, len(plan.inputs), body_schema(plan))
-
-
-def _mark(plan: NodePlan, point: RestartPoint, open_windows: int) -> PassMark:
-    """What a new instance's records say of its cut; `follows` is filled in later."""
-    streams = [spec.stream for spec in plan.inputs]
-    cut = point.processed_before[streams[0]] if len(streams) == 1 else point.boundary_us
-    starts = tuple(point.needed_from[stream] for stream in streams)
-    return PassMark(open_windows, cut, point.boundary_us, starts, 0)
-
-
-def _records(
-    operator: Footprinted, said: WindowsOfPass, mark: PassMark, first_id: int
-) -> Iterator[TupleBatch]:
-    """All footprints, in records of some size; the first one follows none."""
-    if not said.bodies.num_rows:
-        kinds = np.array([FootprintKind.PASS], dtype=np.uint8)
-        mark = replace(mark, follows=first_id)
-        yield FootprintRecord(first_id, mark, kinds, no_window(operator.body_schema)).to_batch()
-        return
-    rows = said.bodies.num_rows
-    step = max(1, rows * _RECORD_BYTES // max(said.bodies.nbytes, 1))
-    for first in range(0, rows, step):
-        some = said.bodies.slice(first, step)
-        kinds = np.full(some.num_rows, FootprintKind.G_CHECK, dtype=np.uint8)
-        mark = replace(mark, follows=first_id + first)
-        yield FootprintRecord(first_id + first, mark, kinds, some).to_batch()

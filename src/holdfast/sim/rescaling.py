@@ -12,6 +12,9 @@ I-PRECISE, I-TIME   sinks hold, over all instances of both lives, what a run wit
 I-ID                no sink's log has a gap or a repeat.
 I-LIVE              the second life ends.
 
+In some, windows leave footprints, and the other units are replayed. The first life writes them
+whenever there is time, as a unit does that drains.
+
 In three of ten, units recover together: then the cut is a line at which nothing is in flight. In
 some of these they are in a loop.
 """
@@ -24,9 +27,19 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.haunit.events import CheckpointWritten
+from holdfast.core.haunit.plan import FootprintPlan
+from holdfast.core.model.footprints import footprint_schema
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.core.recovery.restart_point import CheckpointRef
+from holdfast.planning.divided_footprints import (
+    footprinted,
+    is_of_one_cut,
+    leading_to,
+    mark_of,
+    operators_of,
+    records_of,
+)
 from holdfast.planning.divided_regions import points_to_divide
 from holdfast.planning.division import Division, Stand
 from holdfast.sim.checkers.base import Violation
@@ -36,12 +49,13 @@ from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import plan_faults
 from holdfast.sim.network import NetworkProfile
+from holdfast.sim.process_sinks import extent_of
 from holdfast.sim.store import CheckpointWriting, load_checkpoint
 from holdfast.sim.workload.base import SPAN_US
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
 from holdfast.sim.workload.oracle import Expected
-from holdfast.sim.workload.protections import CUTS
+from holdfast.sim.workload.protections import CUTS, EVENTUAL
 from holdfast.sim.workload.together import merged_workload
 from holdfast.sim.world import Conditions, World
 
@@ -52,6 +66,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import Incarnation, NodeId
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.operators.base import Operator
+    from holdfast.core.recovery.extent import Extent
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.sim.workload.base import Workload
     from holdfast.sim.workload.source import SimulatedSource
@@ -59,8 +74,12 @@ if TYPE_CHECKING:
 _KINDS: Final = ("kill", "machine-crash", "pause", "driver-crash", "break", "lost-frames", "stall")
 _FAULTY_PERCENT: Final = 60
 """Of lives have faults."""
+_RECORD_BYTES: Final = 2_000
+"""So few that new instances write several records."""
 _TOGETHER_PERCENT: Final = 30
 """Of seeds, whose units recover together."""
+_EVENTUAL_PERCENT: Final = 40
+"""Of the others, in which windows leave footprints."""
 _LOOP_PERCENT: Final = 40
 """Of these, in which they are in a loop."""
 _LOOK_US: Final = 20_000
@@ -110,9 +129,14 @@ class _Run:
         self._cuts = lines.one_of(tuple(CUTS)) if lines.percent(_TOGETHER_PERCENT) else None
         loops = Draw(f"{seed}/rescaling/loops")
         self._is_looped = self._cuts is not None and loops.percent(_LOOP_PERCENT)
+        eventual = Draw(f"{seed}/rescaling/each window").percent(_EVENTUAL_PERCENT)
+        self._approach = EVENTUAL if eventual else "checkpoints"
         before = draw.one_of(_COUNTS)
         after = draw.one_of([count for count in _COUNTS if count != before])
         self._before, self._after = self._workload(before), self._workload(after)
+        if eventual and not any(plan.footprints for plan in self._before.plans):
+            self._approach = "checkpoints"  # Its state is not made of windows.
+            self._before, self._after = self._workload(before), self._workload(after)
         self._stops_us = draw.number(SPAN_US // 5, SPAN_US * 9 // 10)
         self._conditions = Conditions(
             machines=draw.number(1, 3),
@@ -132,7 +156,7 @@ class _Run:
         if self._cuts is not None:
             return merged_workload(self._seed, self._cuts, instances)
         return known_workload(
-            self._dataflow, self._seed, None, "checkpoints", "precise", parallelism=instances
+            self._dataflow, self._seed, None, self._approach, "precise", parallelism=instances
         )
 
     def outcome(self) -> Rescaled:
@@ -141,7 +165,7 @@ class _Run:
         reason = division.why_not()
         if reason is not None:
             return Rescaled(violation=reason)
-        first = self._world("first", self._before.plans, self._first_sources())
+        first = self._world("first", _draining(self._before.plans), self._first_sources())
         found = _Drained(first, division).points()
         digest = first.scheduler.digest()
         if isinstance(found, str):
@@ -172,7 +196,7 @@ class _Run:
             seed=draw.number(0, 1 << 30),
             faults=faults,
             conditions=self._conditions,
-            checkers=(Fencing(), PreciseOutput(self._expected())),
+            checkers=(Fencing(), PreciseOutput(self._expected(), replays=_has_to_replay(plans))),
         )
 
     def _expected(self) -> Expected:
@@ -206,6 +230,19 @@ class _Run:
             )
             for stream, source in self._after.sources.items()
         }
+
+
+def _has_to_replay(plans: tuple[NodePlan, ...]) -> bool:
+    """Whether a cut may be a time, so that rows come again that were sent behind one that waits."""
+    return any(plan.footprints is not None and len(plan.inputs) > 1 for plan in plans)
+
+
+def _draining(plans: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+    """Windows are always due."""
+    return tuple(
+        plan if plan.footprints is None else replace(plan, footprints=FootprintPlan(1.0, 0))
+        for plan in plans
+    )
 
 
 class _Drained:
@@ -291,18 +328,41 @@ class _Home:
         return CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
 
     def windows(self, plan: NodePlan, point: RestartPoint) -> list[Operator] | None:
-        """No unit of these worlds leaves footprints."""
-        raise AssertionError
+        """From its footprint log."""
+        extent = self._extent(plan, point)
+        return None if extent is None else operators_of(plan, extent)
 
     def write_windows(
         self, plan: NodePlan, made: list[Operator], point: RestartPoint, incarnation: Incarnation
     ) -> RestartPoint:
-        """No unit of these worlds leaves footprints."""
-        raise AssertionError
+        """Into the instance's own footprint log, which may be new."""
+        operator, stream = footprinted(made), plan.footprint_stream
+        said, schema = operator.whole(), footprint_schema(operator.body_schema)
+        kind = type(next(iter(self._world.sinks.values())))  # All are files, or all are objects.
+        log = self._world.sinks.setdefault(stream, kind(stream, schema))
+        first_id = ends_at = log.open(incarnation, 0)
+        mark = mark_of(plan, point, len(said.windows))
+        for record in records_of(operator, said, mark, first_id, _RECORD_BYTES):
+            log.append(incarnation, record)
+            ends_at = record.next_id
+        if isinstance(log, SimulatedLog):
+            log.sync(incarnation)
+        else:
+            log.store(incarnation)
+            log.stored(incarnation)
+        return leading_to(plan, point, first_id, ends_at)
 
     def are_written(self, plan: NodePlan, point: RestartPoint) -> bool:
-        """No unit of these worlds leaves footprints."""
-        raise AssertionError
+        """As its footprint log says."""
+        extent = self._extent(plan, point)
+        return extent is None or is_of_one_cut(extent)
+
+    def _extent(self, plan: NodePlan, point: RestartPoint) -> Extent | None:
+        stream = plan.footprint_stream
+        if stream not in point.next_ids:
+            return None
+        log = self._world.sinks[stream]
+        return extent_of(log, point.needed_from[stream], point.next_ids[stream], len(plan.inputs))
 
     def sink_next_id(self, stream: str) -> int:
         """As the log says; one that is new is empty."""
@@ -315,8 +375,7 @@ class _Home:
         return isinstance(log, SimulatedLog) or log.durable_before() >= before
 
     def announce(self, lives: tuple[NewLife, ...]) -> None:
-        """No unit of these worlds leaves footprints."""
-        raise AssertionError
+        """Nobody goes on in this world, where others could have the same incarnations."""
 
 
 def _no_spill(stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
@@ -326,7 +385,8 @@ def _no_spill(stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, .
 def _take_over(world: World, former: World, entries: list[JournalEntry]) -> None:
     """A world begins with a journal, and with the store and the logs of another one."""
     world.store = former.store
-    world.sinks |= former.sinks
+    gone = {s for node, p in former.plans.items() if node not in world.plans for s in p.own_logs}
+    world.sinks |= {stream: log for stream, log in former.sinks.items() if stream not in gone}
     world.journal.claim(1)
     world.journal.append(1, entries)
     world.journal.sync(1)

@@ -27,7 +27,7 @@ from holdfast.core.recovery.extent import Extent, ExtentSearch
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire import log_records
 from holdfast.core.wire.log_records import LogRecord, RecordKind
-from holdfast.driver import rescaled_footprints
+from holdfast.planning.divided_footprints import records_of
 
 SCHEMA = pa.schema([("k", pa.string()), ("f", pa.float64()), ("x", pa.int64()), ("s", pa.string())])
 KEYS = ("k", "f")
@@ -445,7 +445,7 @@ def test_an_elastic_restart_counts_no_row_again(kind: str) -> None:
         state, place = sorted_rows(life.operator), given.place(life.taken)
         said = life.operator.whole()
         mark = PassMark(len(said.windows), place.cut, place.boundary_us, place.starts, 0)
-        records = rescaled_footprints._records(life.operator, said, mark, 0)
+        records = records_of(life.operator, said, mark, 0, 1 << 20)
         log.batches += [through_the_codec(record) for record in records]
         point = Point(life.taken, len(life.put_out), log.next_id, 0, place.starts)
         other = Life(KINDS[kind], given, log, point, NEVER)

@@ -1,5 +1,6 @@
 """What tests share: one Spark session, a Kafka broker, and modules beside some tests."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +18,15 @@ from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 checkout.enter()  # Workers of Spark find what stands beside the package, too.
 settings.register_profile("untimed", deadline=None)  # How long an example takes, is no matter.
 settings.load_profile("untimed")
+# Of every session that a test starts, also by another program: on a busy machine nobody is taken
+# for dead who is only slow. Who is killed is missed at once all the same.
+HOWEVER_BUSY = {"keepAliveMisses": 100, "launchTimeoutMs": 240_000, "driverLeaseMs": 60_000}
+os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
+    [
+        os.environ.get("SPARK_SUBMIT_OPTS", ""),
+        *(f"-Dspark.holdfast.{name}={value}" for name, value in HOWEVER_BUSY.items()),
+    ]
+)
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))
 sys.path.insert(0, str(Path(__file__).parent / "shell"))
 sys.path.insert(0, str(Path(__file__).parent / "api"))
@@ -65,9 +75,6 @@ def refused(
 def spark() -> Iterator[SparkSession]:
     """A local session, for all tests that need one; its Python daemon is warm."""
     made = session("holdfast-tests")
-    # However busy the machine is.
-    made.conf.set("spark.holdfast.launchTimeoutMs", "240000")
-    made.conf.set("spark.holdfast.keepAliveMisses", "30")
     made.sparkContext.parallelize([0], 1).foreach(lambda _: None)
     yield made
     made.stop()
@@ -89,6 +96,6 @@ def kafka() -> Iterator[KafkaBroker]:
 def hdfs_jars() -> None:
     """HDFS from Maven, fetched once; without Maven the test is skipped."""
     script = Path(__file__).parent.parent / "scripts" / "hdfs.sh"
-    run = subprocess.run([script], capture_output=True, text=True, timeout=280, check=False)
+    run = subprocess.run([script], capture_output=True, text=True, timeout=800, check=False)
     if run.returncode != 0:
         pytest.skip(run.stderr.strip() or run.stdout[-500:])

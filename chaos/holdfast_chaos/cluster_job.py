@@ -31,12 +31,12 @@ from holdfast.api.protections import (
 from holdfast.driver.session import session
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS, build
-from holdfast.nexmark.run import NexmarkRun
 from holdfast.nexmark.source import NexmarkSource, counts_of
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.spark import executors
 from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import DISK_VARIABLE
+from holdfast_chaos.tap import TappedSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,10 +49,11 @@ STATUS: Final = "status.json"
 END: Final = "end"
 LOGGED: Final = "python.log"
 _INTERVAL_S: Final = 0.1
-_TIMEOUT_S: Final = 300.0
+_SPEED: Final = 5.0
+_TIMEOUT_S: Final = 900.0
 _OPTIONS: Final = {
     "spark.holdfast.failuresMax": "1000",
-    "spark.holdfast.launchTimeoutMs": "90000",
+    "spark.holdfast.launchTimeoutMs": "240000",
 }
 _CHUNKS: Final = EmbeddedStore(copies=2, data_nodes=3, local_directory=f"${DISK_VARIABLE}")
 PROTECTIONS: Final[dict[str, Protection]] = {
@@ -91,6 +92,7 @@ class ClusterRun:
         parallelism: Instances of every unit.
         verifies: Whether the driver compares the output with Spark SQL's.
         is_standby: Whether a driver waits as long as another one leads.
+        tap: The file of a `Tap` that says how far the sources may flow; empty: to their end.
     """
 
     query: str
@@ -104,6 +106,7 @@ class ClusterRun:
     parallelism: int = 1
     verifies: bool = False
     is_standby: bool = False
+    tap: str = ""
 
     @property
     def is_by_arrival(self) -> bool:
@@ -116,45 +119,44 @@ class ClusterRun:
         return BY_ARRIVAL.get(self.query, self.query)
 
     def flow(self) -> Dataflow:
-        """The dataflow."""
+        """The dataflow; its event time runs ahead of the clock, so that windows close meanwhile."""
         if not self.is_by_arrival:
-            return self.nexmark().flow()[0]
+            emit = self.emit if self.sink == "q12" else "final"
+            return build(self.sink, self._source, emit=emit)
 
         def both(flow: Dataflow, kind: str) -> Stream:
-            first, second = (self._half(flow, kind, half) for half in (1, 2))
+            first, second = (self._source(flow, kind, half) for half in (1, 2))
             return first.union(second, order="arrival")
 
         return build(self.sink, both)
 
-    def _half(self, flow: Dataflow, kind: str, half: int) -> Stream:
-        """One of the two sources of a kind of event."""
-        nexmark = self.nexmark()
-        counts = counts_of(nexmark.events)
+    def _source(self, flow: Dataflow, kind: str, half: int = 0) -> Stream:
+        """The source of a kind of event, or one of its two."""
+        counts, parts = self._counts(), 2 if half else 1
         read = sum(counts[each] for each in KINDS[self.sink])
-        rate = self.rate * counts[kind] / read / 2
-        config = NexmarkConfig(
-            seed=self.seed + half, events_per_second=int(self.rate * nexmark.events / read / 5)
-        )
-        source = NexmarkSource(kind, counts[kind] // 2, config, rate, self.origin_us)
-        name = f"{kind}s-{half}"
-        return flow.source_generator(source, name=name, unit=name, partitions=self.parallelism)
+        events_per_second = max(1, int(self.rate * self._events() / read / _SPEED))
+        config = NexmarkConfig(seed=self.seed + half, events_per_second=events_per_second)
+        rate = self.rate * counts[kind] / read / parts
+        source = NexmarkSource(kind, counts[kind] // parts, config, rate, self.origin_us)
+        name = f"{kind}s-{half}" if half else f"{kind}s"
+        unit = "ingest" if len(KINDS[self.sink]) == 1 and not half else name
+        tapped = TappedSource(source, self.tap) if self.tap else source
+        return flow.source_generator(tapped, name=name, unit=unit, partitions=self.parallelism)
 
-    def nexmark(self) -> NexmarkRun:
-        """The run; its event time runs ahead of the clock, so that windows close meanwhile."""
+    @property
+    def most(self) -> int:
+        """How many tuples the largest source has."""
+        counts = self._counts()
+        return max(counts[kind] for kind in KINDS[self.sink]) // (1 + self.is_by_arrival)
+
+    def _events(self) -> int:
+        """How many there are of all kinds."""
         counts = counts_of(5_000)
         read = sum(counts[kind] for kind in KINDS[self.sink]) / 5_000
-        events = max(50, int(self.rate * self.seconds / read) // 50 * 50)
-        return NexmarkRun(
-            self.sink,
-            events,
-            self.rate,
-            self.parallelism,
-            PROTECTIONS[self.protection],
-            self.emit if self.sink == "q12" else "final",
-            self.seed,
-            origin_us=self.origin_us,
-            speed=5.0,
-        )
+        return max(50, int(self.rate * self.seconds / read) // 50 * 50)
+
+    def _counts(self) -> dict[str, int]:
+        return counts_of(self._events())
 
 
 def put(path: Path, value: object) -> None:
@@ -242,7 +244,7 @@ def _follow(query: Query, folder: Path, number: int) -> None:
             "is_active": True,
             "input_tuples": progress["numInputRows"],
             "output_tuples": progress["numOutputRows"],
-            "recoveries": len(progress["recoveries"]),
+            "recovered": [recovery["node"] for recovery in query.recoveries],
             "failures": len(progress["failures"]),
             "checkpoints": len(query.checkpoints),
             "nodes": {name: node["replicas"] for name, node in status["nodes"].items()},

@@ -42,6 +42,7 @@ from holdfast_chaos.cluster_job import (
 )
 from holdfast_chaos.promises import BY_ARRIVAL
 from holdfast_chaos.standalone import StandaloneCluster, kill_session, wait_for_end
+from holdfast_chaos.tap import Tap
 
 FAULTS: Final = {
     "none": "nothing",
@@ -49,7 +50,7 @@ FAULTS: Final = {
     "worker": "kill -9 of the worker whose executor holds that; started again a second later",
     "two-executors": "kill -9 of that executor and of another one at the same time",
     "two-workers": "kill -9 of that worker and of another one at the same time",
-    "cut": "that worker cut off from the network for 5 s, and healed",
+    "cut": "that worker cut off from the network for 5 s at least, and healed",
     "driver": "kill -9 of the driver, and the same submitted again",
     "standby": "kill -9 of the driver, and another one is in standby",
     "region": "kill -9 of the executor that holds a node of units that recover together",
@@ -61,19 +62,21 @@ _CUT_S: Final = 5.0
 _RESTART_S: Final = 1.0
 _LEAVE_S: Final = 30.0
 _START_S: Final = 240.0
-_TIMEOUT_S: Final = 400.0
+_TIMEOUT_S: Final = 600.0
 _POLL_S: Final = 0.02
 _WATCH_S: Final = 0.002
 _COMMAND_LINE: Final = str(Path(holdfast.__file__).parent / "cli" / "main.py")
-_AHEAD_S: Final = (3.0, 8.0, 20.0, 60.0)  # Longer if the machine was too busy to be up by then.
+_AHEAD_S: Final = 3.0
+_FLOWING_SHARE: Final = 0.5
+"""Of the input that may flow at its rate before everybody is well again."""
+_HELD_SHARE: Final = 0.95
+"""Of the input beyond which nothing flows before that; up to there it comes drop by drop."""
+_DROP_TUPLES: Final = 200
+_DROP_S: Final = 0.5
 
 
 class RunFailed(HoldfastError):
     """A run did not come as far as it had to; says what was seen last."""
-
-
-class EndedEarly(RunFailed):
-    """The machine was so busy that all input was there before everybody was up."""
 
 
 @dataclass(slots=True)
@@ -262,24 +265,24 @@ class ClusterDriver:
         self._log.close()
 
 
-def _why_it_ended(driver: ClusterDriver, number: int) -> RunFailed | None:
-    """What to raise of a run that has ended before it was struck; None: it goes on."""
-    result = driver.result(number)
-    if result is None:
-        return None
-    if result["error"]:
-        return RunFailed(result["error"])
-    return EndedEarly("the run ended before the fault")
+class _Input:
+    """What comes of a run's sources before all is well: at first at their rate, then in drops.
 
-
-def _require_taken_over(outcome: FaultOutcome) -> None:
-    """Raise `EndedEarly` if all output was there, and right, before anybody had taken over.
-
-    Another replica's output needs nobody to take over.
+    New output, and another checkpoint, need new input.
     """
-    is_struck = outcome.first_output_ms is not None or outcome.run.protection == "replicated"
-    if outcome.result["is_identical"] and not is_struck:
-        raise EndedEarly("the run ended before anybody had taken over")
+
+    def __init__(self, run: ClusterRun) -> None:
+        """The first part flows."""
+        self.tap = Tap(run.tap, int(_FLOWING_SHARE * run.most))
+        self._most = int(_HELD_SHARE * run.most)
+        self._next_s = 0.0
+
+    def drip(self) -> None:
+        """Another drop, if it is time; there is a last one."""
+        now_s = time.monotonic()
+        if now_s > self._next_s:
+            self._next_s = now_s + _DROP_S
+            self.tap.trickle(_DROP_TUPLES, self._most)
 
 
 class ClusterRuns:
@@ -353,23 +356,18 @@ class ClusterRuns:
             if first.violations:
                 return first
         verifies = fault == "none" or is_by_arrival
-        for ahead_s in _AHEAD_S:
-            driver = self._up(is_one_of_two=fault == "standby")
-            self._locations += 1
-            location = str(self._folder / f"location-{self._locations}")
-            origin_us = now_us() + int(ahead_s * 1e6)
-            run = ClusterRun(
-                *(query, protection, seconds, origin_us, location),
-                seed=seed,
-                verifies=verifies,
-                is_standby=fault == "standby",
-            )
-            outcome = FaultOutcome(fault, run)
-            with contextlib.suppress(EndedEarly):
-                self._execute(driver, outcome, after_s, key)
-                break
-        else:
-            outcome.violations.append("I-LIVE: the input ended before anybody could take over")
+        driver = self._up(is_one_of_two=fault == "standby")
+        self._locations += 1
+        run = ClusterRun(
+            *(query, protection, seconds, now_us() + int(_AHEAD_S * 1e6)),
+            str(self._folder / f"location-{self._locations}"),
+            seed=seed,
+            verifies=verifies,
+            is_standby=fault == "standby",
+            tap="" if fault == "none" else str(self._folder / f"tap-{self._locations}"),
+        )
+        outcome = FaultOutcome(fault, run)
+        self._execute(driver, outcome, after_s, key)
         _judge(outcome)
         self._mend()
         return outcome
@@ -381,13 +379,17 @@ class ClusterRuns:
         after_s: float,
         key: tuple[str, str, float, int],
     ) -> None:
-        """Run and strike. Raises `EndedEarly`."""
+        """Run and strike. However long that takes, input does not end before all is well."""
         fault, run = outcome.fault, outcome.run
         try:
-            number = driver.ask(run)
-            if fault != "none":
-                self._wait_until_due(driver, number, run, after_s)
-                driver, number = self._strike(driver, number, outcome)
+            if fault == "none":
+                number = driver.ask(run)
+            else:
+                input_ = _Input(run)
+                number = driver.ask(run)
+                self._wait_until_due(driver, number, run, after_s, input_)
+                driver, number = self._strike(driver, number, outcome, input_)
+                input_.tap.open()
             driver.wait(lambda: driver.result(number) is not None, f"the end of {fault}")
             outcome.result = driver.result(number) or {}
             if run.is_by_arrival:
@@ -398,9 +400,6 @@ class ClusterRuns:
                 self._references[key] = sink.rows()
             else:
                 outcome.result |= compare(sink, self._references[key])
-                _require_taken_over(outcome)
-        except EndedEarly:
-            raise
         except RunFailed as error:
             outcome.violations.append(f"I-LIVE: {error}")
             for each in (self._driver or driver, self._other):
@@ -409,25 +408,22 @@ class ClusterRuns:
             self._driver = self._other = None
 
     def _wait_until_due(
-        self, driver: ClusterDriver, number: int, run: ClusterRun, after_s: float
+        self, driver: ClusterDriver, number: int, run: ClusterRun, after_s: float, input_: _Input
     ) -> None:
         """Until there was so much input, all replicas are ready and a checkpoint is stored."""
         wanted = int(run.rate * after_s)
 
         def is_due() -> bool:
-            ended = _why_it_ended(driver, number)
-            if ended is not None:
-                raise ended
+            _require_running(driver, number)
             status = driver.status()
-            if status.get("run") != number or not status.get("is_active"):
+            if not _are_ready(status, number) or not self._has_other(run):
                 return False
-            nodes = status["nodes"].values()
-            is_ready = all(r["is_ready"] and r["pid"] for replicas in nodes for r in replicas)
-            if not self._has_other(run):
-                return False
+            input_.drip()
             is_kept = run.protection not in CHECKPOINTED or status["checkpoints"] > 1
             has_data_nodes = run.protection != "embedded" or len(status["data_nodes"]) == 3
-            return is_ready and is_kept and has_data_nodes and status["input_tuples"] >= wanted
+            has_victim = self._victim(run, status) is not None
+            has_input = status["input_tuples"] >= wanted
+            return has_victim and is_kept and has_data_nodes and has_input
 
         driver.wait(is_due, "the time of the fault")
 
@@ -443,20 +439,23 @@ class ClusterRuns:
 
     # -- faults -----------------------------------------------------------------------------
 
+    def _victim(self, run: ClusterRun, status: dict[str, Any]) -> int | None:
+        """The worker of the node that is struck; None: the node is just being replaced."""
+        return self._cluster.worker_of(status["nodes"][_VICTIMS[run.sink]][0]["pid"])
+
     def _strike(
-        self, driver: ClusterDriver, number: int, outcome: FaultOutcome
+        self, driver: ClusterDriver, number: int, outcome: FaultOutcome, input_: _Input
     ) -> tuple[ClusterDriver, int]:
-        """Do what the fault says and wait for the first new output; who runs it from now on."""
-        cluster, run = self._cluster, outcome.run
+        """Do what the fault says and wait until all is well; who runs it from now on."""
+        run = outcome.run
         status, sink = driver.status(), Sink(run)
-        victim = cluster.worker_of(status["nodes"][_VICTIMS[run.sink]][0]["pid"])
-        if victim is None:  # Harmless only if it has been told to stop: then the run's end follows.
-            missing = f"the end of a run whose victim is on no worker: {status}"
-            driver.wait(lambda: driver.result(number) is not None, missing)
-            raise _why_it_ended(driver, number) or RunFailed(missing)
+        victim = self._victim(run, status)
+        if victim is None:
+            raise RunFailed(f"the victim ended before it was struck: {status}")
         outcome.held = self._held(victim, status)
         sink.poll()
         before, struck_s = sink.incarnation, time.monotonic()
+        recovered = _recoveries(status, run)
         if outcome.fault == "driver":
             driver.kill()
             driver = self._driver = self._submit()
@@ -468,14 +467,24 @@ class ClusterRuns:
         else:
             self._strike_workers(outcome.fault, self._struck(outcome.fault, victim, status))
 
-        def has_new_output() -> bool:
-            self._repair()
+        def is_mended() -> bool:
+            """Output, and of a node the driver too, says that somebody has taken over."""
+            _require_running(driver, number)
+            if outcome.fault != "cut":  # Nobody is to come back who could make others needless.
+                self._repair()
             sink.poll()
-            return sink.incarnation > before or driver.result(number) is not None
+            if sink.incarnation > before and outcome.first_output_ms is None:
+                outcome.first_output_ms = round((time.monotonic() - struck_s) * 1e3, 1)
+            if _are_ready(driver.status(), number):
+                input_.drip()
+            # Another replica's output needs nobody to take over.
+            if outcome.first_output_ms is None and run.protection != "replicated":
+                return False
+            if outcome.fault in ("driver", "standby"):
+                return True
+            return _recoveries(driver.status(), run) > recovered
 
-        driver.wait(has_new_output, "the first new output", every_s=_WATCH_S)
-        if sink.incarnation > before:
-            outcome.first_output_ms = round((time.monotonic() - struck_s) * 1e3, 1)
+        driver.wait(is_mended, "the first new output", every_s=_WATCH_S)
         while self._repairs:
             self._repair()
             time.sleep(_POLL_S)  # Repairs are due at times of their own.
@@ -538,6 +547,27 @@ class ClusterRuns:
         self._drivers += 1
         folder = self._folder / f"driver-{self._drivers}"
         return ClusterDriver(self._cluster, folder, is_one_of_two=is_one_of_two)
+
+
+def _require_running(driver: ClusterDriver, number: int) -> None:
+    """Raise `RunFailed` if a run has ended though its input has not."""
+    result = driver.result(number)
+    if result is not None:
+        raise RunFailed(result["error"] or "it ended before its input did")
+
+
+def _recoveries(status: dict[str, Any], run: ClusterRun) -> int:
+    """How often the node that is struck has recovered."""
+    nodes: list[str] = status["recovered"]
+    return nodes.count(_VICTIMS[run.sink])
+
+
+def _are_ready(status: dict[str, Any], number: int) -> bool:
+    """Whether a run goes on, and all its replicas are ready."""
+    if status.get("run") != number or not status.get("is_active"):
+        return False
+    nodes = status["nodes"].values()
+    return all(r["is_ready"] and r["pid"] for replicas in nodes for r in replicas)
 
 
 def _judge(outcome: FaultOutcome) -> None:

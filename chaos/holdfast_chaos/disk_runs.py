@@ -159,7 +159,9 @@ class Run:
             self._driver.wait(lambda: self._driver.told["rows"], "the first rows")
             self._feed.start()
             for _ in range(self._draw.number(1, _STRIKES)):
-                outcome.struck += self._strike()
+                while not (has_struck := self._strike()) and not self._error():
+                    time.sleep(0.02)  # Whom the driver has named last had ended; others come.
+                outcome.struck += has_struck
                 if self._driver.verdict is not None or self._driver.is_over.is_set():
                     self._start_again(self._tools())
                     self._driver.wait(lambda: self._driver.told["nodes"], "nodes of a driver")

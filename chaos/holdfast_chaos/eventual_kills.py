@@ -223,7 +223,7 @@ class Run:
             self._driver.wait(lambda: self._driver.told["rows"], "the first rows")
             self._feed.start()
             for kind in self._struck(kills):
-                outcome.kills[kind] += self._strike(kind)
+                outcome.kills[kind] += self._strike_somebody(kind)
             if damage:
                 outcome.damage = damage if self._harm(damage) else ""
             self._feed.end()
@@ -259,6 +259,12 @@ class Run:
         """Those with windows, with their process ids, where they are up."""
         nodes: dict[str, int] = self._driver.told["nodes"]
         return sorted((name, pid) for name, pid in nodes.items() if not name.startswith("rows"))
+
+    def _strike_somebody(self, kind: str) -> bool:
+        """Again while those whom the driver has named last have just ended; whether it struck."""
+        while not (has_struck := self._strike(kind)) and not self._driver.is_over.is_set():
+            time.sleep(0.02)  # Nothing tells of a new process.
+        return has_struck
 
     def _strike(self, kind: str) -> bool:
         """Whether anything was struck."""
@@ -304,10 +310,17 @@ class Run:
                 if node in known and (segments := self._segments(node))
             ]
 
-        self._driver.wait(logs, "a footprint log")
-        _, pid, segments = self._draw.one_of(logs())
-        if not _signal(pid, signal.SIGSTOP):
+        stopped: list[tuple[str, int, list[Path]]] = []
+
+        def is_stopped() -> bool:
+            """Whom the driver has named last may have ended since."""
+            found = logs()
+            stopped[:] = [self._draw.one_of(found)] if found else []
+            return bool(stopped) and _signal(stopped[0][1], signal.SIGSTOP)
+
+        if not self._driver.wait(is_stopped, "a footprint log"):
             return False
+        ((_, pid, segments),) = stopped
         harm(damage, segments, self._draw)
         _signal(pid, signal.SIGKILL)
         return True

@@ -70,7 +70,7 @@ _OTHER_SEED: Final = 1 << 20
 _STRUCK_SHARE: Final = 0.85
 """Of the input that may flow before all faults have struck, so that they meet a running query."""
 _ALLOWANCE_S: Final = 1.5
-_TIMEOUT_S: Final = 240.0
+_TIMEOUT_S: Final = 400.0
 _OPTIONS: Final = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -312,17 +312,21 @@ def in_a_circle(bids: Stream, others: Stream, unit: str) -> Stream:
 def _strike_all(query: Query, proxy: Proxy, outcome: RealOutcome, tap: Tap) -> None:
     stopped: dict[int, float] = {}  # pid: when to continue it
     began_s = first_input_s(query)
+
+    def has_struck(fault: RealFault) -> bool:
+        if fault.kind == SILENCE:
+            return tap.silence(fault.pick, time.time() + fault.length_s)
+        return strike(query, proxy, fault, stopped, outcome)
+
     with continued(stopped) as wait_until:
         for fault in sorted(outcome.run.faults, key=lambda f: f.at_s):
             wait_until(began_s + fault.at_s)
-            if not query.isActive:
-                continue
-            if fault.kind == SILENCE:
-                has_struck = tap.silence(fault.pick, time.time() + fault.length_s)
-            else:
-                has_struck = strike(query, proxy, fault, stopped, outcome)
-            if has_struck:
-                outcome.struck.append(fault.kind)
+            deadline_s = time.monotonic() + _TIMEOUT_S
+            while query.isActive and time.monotonic() < deadline_s:
+                if has_struck(fault):
+                    outcome.struck.append(fault.kind)
+                    break
+                wait_until(time.time() + 0.02)  # All whom it could strike are being replaced.
         tap.open()
         deadline_s = time.monotonic() + _TIMEOUT_S
         while query.isActive and time.monotonic() < deadline_s:

@@ -33,7 +33,7 @@ DISK_VARIABLE: Final = "HOLDFAST_DISK"
 APPLICATIONS: Final = 2
 """A worker's memory is for so many; the first takes all slots, unless it is given a limit."""
 
-_UP_S: Final = 180.0
+_UP_S: Final = 300.0
 _POLL_S: Final = 0.05
 _SPARK: Final = {
     "spark.authenticate": "true",

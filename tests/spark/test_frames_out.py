@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from spark_streams import begun
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed
@@ -133,14 +134,14 @@ def test_metrics_tell_of_checkpoints(spark: SparkSession, tmp_path: Path) -> Non
 def test_metrics_are_a_stream(spark: SparkSession, location: str) -> None:
     stream = spark.readStream.format("holdfast").option("metrics", "true").load(location)
     writer = stream.writeStream.format("memory").queryName("metrics_again")
-    writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert begun(writer.trigger(availableNow=True)).awaitTermination(240)
     assert spark.table("metrics_again").count() == read(spark, location, metrics="true").count()
 
 
 def test_dead_letters_are_a_stream(spark: SparkSession, location: str) -> None:
     stream = spark.readStream.format("holdfast").option("stream", "bad").load(location)
     writer = stream.writeStream.format("memory").queryName("bad_again")
-    writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert begun(writer.trigger(availableNow=True)).awaitTermination(240)
     assert spark.table("bad_again").count() == 10
 
 

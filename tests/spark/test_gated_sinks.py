@@ -49,10 +49,7 @@ def test_topics_and_files_get_each_result_once_and_before_the_end(
     merged.sink("merged")
     merged.sink_kafka("topic", servers=kafka.servers, topic=topic)
     merged.sink_files(str(tmp_path / "files"), every="100 milliseconds", name="files")
-    options = {"spark.holdfast.launchTimeoutMs": "120000", "spark.holdfast.keepAliveMisses": "50"}
-    query = flow.start(
-        spark, checkpointLocation=str(tmp_path / "q"), protection=protection, options=options
-    )
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
     for _ in range(2):
         known = len(rows(kafka, topic))
         wait_for(query, lambda known=known: len(rows(kafka, topic)) > known, tap)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from spark_streams import begun
 
 import holdfast as hf
 from holdfast.api.windows import tumbling
@@ -56,7 +57,7 @@ def follow(spark: SparkSession, query: Query) -> StreamingQuery:
     """Have a stream of Spark read everything as it comes, into a table."""
     reader = spark.readStream.format("holdfast").option("stream", "counts").option("types", "all")
     frame = reader.load(query._location)
-    return frame.writeStream.format("memory").queryName("followed").start()
+    return begun(frame.writeStream.format("memory").queryName("followed"))
 
 
 def kinds(spark: SparkSession, query: Query) -> list[str]:
@@ -91,9 +92,11 @@ def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
             followed = follow(spark, query)
         assert query.to_dataframe("counts").count() == 4
         a.put(50, 100)  # And nothing of b.
-        wait(query, lambda: "tentative" in kinds(spark, query))
+        # A source may have been missed before, too, and that corrected: what stands is looked at.
+        wait(query, lambda: len(read(spark, query, "current")) == 9)
         assert query.to_dataframe("counts").count() == 4
         current = read(spark, query, "current")
+        assert {row["_type"] for row in current[4:]} == {"tentative"}
         assert [row["n"] for row in current[:4]] == [20] * 4
         assert {row["n"] for row in current[5:]} == {10}
         assert all("b[0]" in row["_missing"] for row in current[4:])
@@ -103,10 +106,10 @@ def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
             pid = query.nodes["all[0]"]
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            wait(query, lambda: len(query.recoveries) == 1)
+            wait(query, lambda: len(query.recoveries) >= 1)
         b.put(50, 100, ends=True)
         a.put(100, 101, ends=True)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         if followed is not None:
             followed.processAllAvailable()
             found = [tuple(row) for row in spark.table("followed").collect()]
@@ -139,8 +142,6 @@ def test_replicas_may_be_killed_without_and_in_failure(spark: SparkSession, tmp_
         spark,
         checkpointLocation=str(tmp_path / "q"),
         protection=hf.Replicated(replicas=2, delay="2 seconds", alpha=1.0),
-        # However busy the machine is; a killed process is reported at once.
-        options={"spark.holdfast.keepAliveMisses": "100"},
     )
     try:
         wait(query, lambda: written(query) == 4)
@@ -154,7 +155,7 @@ def test_replicas_may_be_killed_without_and_in_failure(spark: SparkSession, tmp_
         kill(query, "all[0]+1", 3)
         b.put(60, 100, ends=True)
         a.put(100, 101, ends=True)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
     compared = query.verify(types="all")
@@ -178,11 +179,11 @@ def test_beyond_its_bound_a_unit_drops_what_it_names_and_nothing_else(
     query = flow.start(
         spark,
         checkpointLocation=str(tmp_path / "q"),
-        protection=hf.Replicated(delay="300 milliseconds", buffer="drop"),
+        # So long that a source is missed, and rows are dropped, only where the test withholds it.
+        protection=hf.Replicated(delay="10 seconds", buffer="drop"),
         options={
             "spark.holdfast.inputQueueTuples": "20",
             "spark.holdfast.passTuples": "20",
-            "spark.holdfast.keepAliveMisses": "100",
         },
     )
     try:
@@ -198,7 +199,7 @@ def test_beyond_its_bound_a_unit_drops_what_it_names_and_nothing_else(
         kill(query, "all[0]", 1)
         b.put(101, 102, ends=True)
         a.put(101, 102, ends=True)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
     progress = query.lastProgress
@@ -221,7 +222,7 @@ def kill(query: Query, node: str, recoveries: int) -> None:
     pid = query.nodes[node]
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait(query, lambda: len(query.recoveries) == recoveries)
+    wait(query, lambda: len(query.recoveries) >= recoveries)
 
 
 def consistency(query: Query, unit: str) -> dict[str, Any]:

@@ -222,7 +222,6 @@ def test_a_secondary_is_promoted_on_request(spark: SparkSession, tmp_path: Path)
         spark,
         checkpointLocation=str(tmp_path / "q"),
         protection={"counts": ActiveStandby()},
-        options={"spark.holdfast.keepAliveMisses": "100"},  # Nobody fails here, however slow.
     )
     wait_for_secondary(query, "counts[0]")
     wait_for(query, has_put_in(query, 4_000))

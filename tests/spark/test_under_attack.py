@@ -81,12 +81,12 @@ def process_files(pids: list[int]) -> Iterator[tuple[str, bytes]]:
 
 def pages(url: str) -> Iterator[tuple[str, bytes]]:
     """The pages and the API of Spark's UI that say something of jobs, settings or executors."""
-    apps = json.loads(urllib.request.urlopen(f"{url}/api/v1/applications", timeout=20).read())
+    apps = json.loads(urllib.request.urlopen(f"{url}/api/v1/applications", timeout=120).read())
     api = f"/api/v1/applications/{apps[0]['id']}"
     paths = ["/jobs/", "/stages/", "/environment/", "/executors/", "/storage/"]
     paths += [f"{api}/{part}" for part in ("jobs", "stages", "environment", "allexecutors")]
     for path in paths:
-        yield path, urllib.request.urlopen(url + path, timeout=20).read()
+        yield path, urllib.request.urlopen(url + path, timeout=120).read()
 
 
 def listeners(pids: list[int]) -> set[str]:
@@ -112,7 +112,6 @@ def test_an_attack_has_no_effect_and_is_counted(spark: SparkSession, tmp_path: P
         spark,
         checkpointLocation=str(tmp_path / "query"),
         protection=hf.Checkpointed(interval="500 milliseconds", store=hf.EmbeddedStore()),
-        options={"spark.holdfast.keepAliveMisses": "100"},
     )
     try:
         found = attack(query, SMALL, lambda _: None)
@@ -206,7 +205,7 @@ def test_keys_are_found_nowhere(tmp_path: Path) -> None:
             *(str(tmp_path), str(tmp_path / "driver.log")),
         ],
         capture_output=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-3_000:]

@@ -182,12 +182,16 @@ visits = source(flow, "visits", 3_000, "id % 3 AS room")
         Block(
             """
 flow = hf.Dataflow("slow")
-slow = flow.source(rows, name="readings", time="at", speed=100).key_by("sensor")
+rows.coalesce(1).write.parquet(folder + "/slow")
+slow = spark.readStream.schema(rows.schema).parquet(folder + "/slow")
+slow = flow.source(slow, name="readings", time="at").key_by("sensor")
 slow.window(hf.tumbling("10 seconds")).aggregate("count(*) AS n", name="means").sink("means")
 query = flow.start(spark, checkpointLocation=folder + "/killed")
 """,
-            replaced=(("...", "query.awaitTermination()"),),
+            replaced=(("...", "while not query.recoveries: query.awaitTermination(0.05)"),),
             after="""
+query.processAllAvailable()
+query.stop()
 assert query.recoveries[0]["node"] == "means[0]"
 assert query.verify().is_identical
 flow = hf.Dataflow("readings")

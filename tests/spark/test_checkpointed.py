@@ -98,6 +98,27 @@ def test_a_killed_driver_goes_on_from_the_checkpoints(spark: SparkSession, tmp_p
     assert query.verify().is_identical
 
 
+def stopped_behind_its_newest_checkpoint(query: Query, store: Path) -> tuple[int, Path]:
+    """The counting node's process, which stands still, and a manifest.
+
+    What the driver knows is the newest one in the store: what the node told it later would be
+    whole, and what it has not been told would not be looked at.
+    """
+    deadline = time.monotonic() + 240
+    while True:
+        pid = query.pid("counts[0]")
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.1)  # So that what was under way may arrive; else it is tried again.
+        recorded = query._cluster.registry.newest(NodeId("counts[0]"))
+        *_, newest = sorted(store.rglob("counts*/*.manifest"), key=lambda path: path.parent.name)
+        assert recorded is not None
+        if newest.parent.name.endswith(f"-{recorded.sequence:010d}"):
+            return pid, newest
+        os.kill(pid, signal.SIGCONT)
+        assert time.monotonic() < deadline, (recorded, newest)
+        time.sleep(0.2)  # It is told a moment after it was stored.
+
+
 def test_a_damaged_checkpoint_is_passed_over_and_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -107,12 +128,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_reported(
     flow = nexmark("q12", tap=tap)
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=slowly)
     wait_for(query, lambda: stored(query, "counts[0]") >= 2, tap)
-    pid = query.pid("counts[0]")
-    os.kill(pid, signal.SIGSTOP)  # A checkpoint that it wrote behind the damage would be whole.
-    time.sleep(0.5)  # The driver has recorded by now what the node told it.
-    recorded = query._cluster.registry.newest(NodeId("counts[0]"))
-    assert recorded is not None
-    (manifest,) = store.rglob(f"counts*-{recorded.sequence:010d}/*.manifest")
+    pid, manifest = stopped_behind_its_newest_checkpoint(query, store)
     newest = bytearray(manifest.read_bytes())
     newest[len(newest) // 2] ^= 1
     manifest.write_bytes(newest)
@@ -226,7 +242,7 @@ def test_a_chunk_without_a_live_copy_is_waited_for_and_named(
         spark,
         checkpointLocation=str(location),
         protection=embedded,
-        options={"spark.holdfast.reachTimeoutMs": "4000"},
+        options={"spark.holdfast.reachTimeoutMs": "15000"},
     )
     notes: list[str] = []
 

@@ -1,16 +1,17 @@
 """Functions of the user's on real tasks: shipped by Spark, exact when a node is killed."""
 
-import os
 import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from held_rows import HeldRows
+from kills import kill
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from test_protocol import wait_for
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.functions import Pass
@@ -19,11 +20,9 @@ from holdfast.errors import QueryFailedError, UnsupportedError
 ROWS = 20_000
 
 
-def readings(flow: Dataflow, spark: SparkSession, rows: int = ROWS) -> Any:
-    frame = spark.sql(f"""
-        SELECT timestamp_micros(1700000000000000 + id * 1000) AS at, id AS n FROM range({rows})
-    """).coalesce(1)
-    return flow.source(frame, name="readings", time="at", speed=10.0 if rows == ROWS else None)
+def put(log: HeldRows, first: int, stop: int, *, ends: bool = False) -> None:
+    ids = np.arange(first, stop)
+    log.put(ids, ids, ends=ends)
 
 
 @pytest.mark.slow
@@ -38,21 +37,20 @@ def test_functions_are_exact_when_their_node_is_killed(spark: SparkSession, tmp_
         return {"n": row["n"], "draw": given.random.random()}
 
     flow = Dataflow("functions")
-    read = readings(flow, spark)
+    log = HeldRows(tmp_path / "readings", n=pa.int64())
+    put(log, 0, ROWS // 2)
+    read = flow.source_log(log.path, name="readings")
     large = read.map_batches(scaled, "at TIMESTAMP, large BIGINT")
     odd = large.filter(lambda row: row["large"] % 2 == 1)
     twice = odd.flat_map(lambda row: [row] * (row["large"] % 3 + 2), "at TIMESTAMP, large BIGINT")
     twice.map(lambda row: {"text": f"<{row['large']}>"}, "text STRING").sink("texts")
     read.map(lambda row: {"n": random.randrange(10**9)}, "n BIGINT").sink("liar")
     read.map(drawn, "n BIGINT, draw DOUBLE", deterministic=False).sink("draws")
-    query = flow.start(spark, checkpointLocation=str(tmp_path))
-    deadline = time.monotonic() + 240
-    while query.lastProgress["numInputRows"] < ROWS // 4:
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, query.status
-        time.sleep(0.01)
-    for node in list(query.nodes):
-        os.kill(query.pid(str(node)), signal.SIGKILL)
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    wait_for(query, lambda: query.lastProgress["numInputRows"] >= ROWS // 4)
+    for node in query.nodes:
+        kill(query, node)
+    put(log, ROWS // 2, ROWS, ends=True)
     assert query.awaitTermination(240)
     verified = query.verify("texts")
     assert verified.is_identical, verified
@@ -70,8 +68,10 @@ def test_functions_are_exact_when_their_node_is_killed(spark: SparkSession, tmp_
 @pytest.mark.slow
 def test_a_function_that_raises_shows_the_row(spark: SparkSession, tmp_path: Path) -> None:
     flow = Dataflow("raising")
-    read = readings(flow, spark, 10)
+    log = HeldRows(tmp_path / "readings", n=pa.int64())
+    put(log, 0, 10, ends=True)
+    read = flow.source_log(log.path, name="readings")
     read.map(lambda row: {"m": 1 // (row["n"] - 4)}, "m BIGINT").sink("out")
-    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
     with pytest.raises(QueryFailedError, match=r"ZeroDivisionError.*'n': 4"):
         query.awaitTermination(240)

@@ -1,20 +1,21 @@
 """Operators of all classes on real tasks: exact where they can be, complete where they cannot."""
 
-import os
-import signal
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from held_rows import HeldRows
+from kills import kill
 from pyspark.sql import SparkSession
+from test_protocol import wait_for
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.streams import Stream
 from holdfast.api.windows import counting, sliding, tumbling
-from holdfast.driver.query import Query
 from holdfast.errors import UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
@@ -29,19 +30,16 @@ def bids(flow: Dataflow, rate: float | None = None) -> Stream:
     return flow.source_generator(source, name="bids")
 
 
-def readings(flow: Dataflow, spark: SparkSession) -> Stream:
-    """A recorded source, replayed in about four seconds, a little out of order."""
-    rows = spark.sql(f"""
-        SELECT timestamp_micros(1700000000000000 + id * 1000 - (id * 7919) % 50 * 1000) AS at,
-            (id * id) % 20 AS who, (id * 6007) % 1000 AS price
-        FROM range({EVENTS})
-    """).coalesce(1)
-    return flow.source(rows, name="readings", time="at", delay="100 milliseconds", speed=5.0)
+def put(log: HeldRows, first: int, stop: int, *, ends: bool = False) -> None:
+    """Readings that are a little out of order."""
+    ids = np.arange(first, stop)
+    early_us = ids * 7_919 % 50 * 1_000
+    log.put(ids, ids * ids % 20, ids * 6_007 % 1_000, early_us=early_us, ends=ends)
 
 
-def deterministic(flow: Dataflow, spark: SparkSession) -> None:
+def deterministic(flow: Dataflow, log: HeldRows) -> None:
     """All deterministic kinds, each with a sink."""
-    stream = readings(flow, spark)
+    stream = flow.source_log(log.path, name="readings")
     keyed = stream.key_by("who")
     for name, windows in {
         "tens": counting(10, 4),
@@ -56,14 +54,6 @@ def deterministic(flow: Dataflow, spark: SparkSession) -> None:
     every.sink("every")
 
 
-def wait_for_input(query: Query, tuples: int) -> None:
-    deadline = time.monotonic() + 240
-    while query.lastProgress["numInputRows"] < tuples:
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, query.status
-        time.sleep(0.01)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "protection", [UpstreamBackup(), Checkpointed(interval="200 milliseconds")]
@@ -72,12 +62,15 @@ def test_they_are_precise_when_nodes_are_killed(
     spark: SparkSession, tmp_path: Path, protection: Protection
 ) -> None:
     flow = Dataflow("deterministic")
-    deterministic(flow, spark)
-    query = flow.start(spark, checkpointLocation=str(tmp_path), protection=protection)
-    wait_for_input(query, EVENTS // 2)
+    log = HeldRows(tmp_path / "readings", 100_000, who=pa.int64(), price=pa.int64())
+    put(log, 0, EVENTS // 2)
+    deterministic(flow, log)
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
+    wait_for(query, lambda: query.lastProgress["numInputRows"] >= EVENTS // 2)
     killed = ("tens", "sorted", "every")
     for unit in killed:
-        os.kill(query.pid(f"{unit}[0]"), signal.SIGKILL)
+        kill(query, f"{unit}[0]")
+    put(log, EVENTS // 2, EVENTS, ends=True)
     assert query.awaitTermination(240)
     for sink in killed if isinstance(protection, Checkpointed) else flow.sinks:
         verified = query.verify(sink)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from held_rows import HeldRows
 from kills import kill
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
+from test_protocol import wait_for
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed
@@ -76,13 +79,15 @@ RESULT = "who STRING, times BIGINT, last BIGINT"
 
 @pytest.mark.slow
 def test_classes_are_exact_when_their_nodes_are_killed(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.sql(f"""
-        SELECT timestamp_micros(1700000000000000 + id * 1000) AS at, id AS n,
-            concat('user ', id % 50) AS who
-        FROM range({ROWS})
-    """).coalesce(1)
+    log = HeldRows(tmp_path / "readings", n=pa.int64(), who=pa.string())
+
+    def put(first: int, stop: int, *, ends: bool = False) -> None:
+        ids = np.arange(first, stop)
+        log.put(ids, ids, [f"user {n % 50}" for n in ids], ends=ends)
+
+    put(0, ROWS // 2)
     flow = Dataflow("classes")
-    read = flow.source(rows, name="readings", time="at", speed=5.0).key_by("who")
+    read = flow.source_log(log.path, name="readings").key_by("who")
     read.process(Sums(3), RESULT, name="sums").sink("sums")
     read.process(Ends(5), RESULT, time="event", name="ends").sink("ends")
     read.process(Sums(1), RESULT, time="processing", name="clock").sink("clock")
@@ -92,16 +97,13 @@ def test_classes_are_exact_when_their_nodes_are_killed(spark: SparkSession, tmp_
     good.sink("good")
     query = flow.start(
         spark,
-        checkpointLocation=str(tmp_path),
+        checkpointLocation=str(tmp_path / "q"),
         protection=Checkpointed(interval="300 milliseconds"),
     )
-    deadline = time.monotonic() + 240
-    while query.lastProgress["numInputRows"] < ROWS // 3:
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, query.status
-        time.sleep(0.01)
+    wait_for(query, lambda: query.lastProgress["numInputRows"] >= ROWS // 3)
     for unit in ("sums", "ends", "clock"):
         kill(query, f"{unit}[0]")
+    put(ROWS // 2, ROWS, ends=True)
     assert query.awaitTermination(240)
     for sink, count in (("sums", -(-ROWS // 3)), ("ends", ROWS // 5 + 50), ("bad", ROWS // 100)):
         verified = query.verify(sink)

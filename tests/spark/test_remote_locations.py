@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_streams import begun
 
 import holdfast as hf
 from holdfast.core.coordinator.journal_entries import NewLife, RecoveryDecision
@@ -27,78 +29,100 @@ from s3_server import s3_server
 pytestmark = pytest.mark.slow
 
 
-def bids(spark: SparkSession, *, speed: float | None = None) -> hf.Dataflow:
+HALF = 150_000
+
+
+def put(spark: SparkSession, folder: Path, first: int, stop: int) -> None:
     rows = spark.sql(
         "SELECT timestamp_micros(1700000000000000 + id * 100) AS at, id % 700 AS bidder "
-        "FROM range(300000)"
+        f"FROM range({first}, {stop})"
     )
+    rows.coalesce(1).write.mode("append").parquet(str(folder))
+
+
+def bids(spark: SparkSession, folder: Path, *, is_last: bool = False) -> hf.Dataflow:
+    """Counts what comes into a folder; the last time, what is there."""
+    rows = spark.readStream.schema("at TIMESTAMP, bidder BIGINT").parquet(str(folder))
     flow = hf.Dataflow("bids")
-    source = flow.source(rows, name="bids", time="at", speed=speed)
+    trigger = {"availableNow": True} if is_last else None
+    source = flow.source(rows, name="bids", time="at", trigger=trigger)
     counted = source.key_by("bidder").window(hf.tumbling("2 seconds"))
     counted.aggregate("count(*) AS n", name="counts").sink("counts")
     return flow
 
 
+def wait(query: hf.Query, is_so: Callable[[], object]) -> None:
+    while not is_so():
+        assert not query.awaitTermination(0.01)
+
+
 def test_a_killed_node_costs_nothing_where_files_cannot_be_appended_to(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = f"local://{tmp_path}/q"
-    query = bids(spark, speed=5.0).start(
-        spark,
-        checkpointLocation=place,
-        protection=hf.Checkpointed(interval="300 milliseconds"),
-        options={"spark.holdfast.outputQueueBytes": "65536"},
-    )
-    deadline = time.monotonic() + 240
-    while not query.checkpoints and time.monotonic() < deadline:
-        time.sleep(0.01)
+    place, folder = f"local://{tmp_path}/q", tmp_path / "in"
+    given: dict[str, Any] = {
+        "checkpointLocation": place,
+        "protection": hf.Checkpointed(interval="300 milliseconds"),
+        "options": {"spark.holdfast.outputQueueBytes": "65536"},
+    }
+    put(spark, folder, 0, HALF)
+    query = bids(spark, folder).start(spark, **given)
+    wait(query, lambda: query.checkpoints)
     os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    wait(query, lambda: query.failures)
+    put(spark, folder, HALF, 2 * HALF)
+    query.processAllAvailable()
+    query.stop()
+    query = bids(spark, folder, is_last=True).start(spark, **given)
     assert query.awaitTermination(240)
     assert query.verify().is_identical
-    assert query.failures
-    assert query.to_dataframe().count() == 15 * 700
+    results = 14 * 700  # The last window is open.
+    assert query.to_dataframe().count() == results
     read = spark.readStream.format("holdfast").option("stream", "counts").load(place)
-    stream = read.writeStream.format("memory").queryName("counts_read").start()
-    stream.processAllAvailable()
-    stream.stop()
-    assert spark.table("counts_read").count() == 15 * 700
-    assert spark.read.format("holdfast").option("stream", "bids").load(place).count() == 300_000
+    begun(read.writeStream.format("memory").queryName("counts_read")).stop()
+    assert spark.table("counts_read").count() == results
+    assert spark.read.format("holdfast").option("stream", "bids").load(place).count() == 2 * HALF
     assert {c.role for c in Inspection(place).checkpoints()} >= {"newest"}
     assert not list(tmp_path.rglob("*.seg"))
     with pytest.raises(DataflowChangedError, match="UpstreamBackup"):
-        bids(spark, speed=5.0).start(spark, checkpointLocation=place)
+        bids(spark, folder).start(spark, checkpointLocation=place)
 
 
 def test_a_stopped_query_goes_on_at_its_url(spark: SparkSession, tmp_path: Path) -> None:
-    place = f"local://{tmp_path}/q"
-    query = bids(spark, speed=20.0).start(spark, checkpointLocation=place)
-    deadline = time.monotonic() + 240
-    while not query.lastProgress["numOutputRows"] and time.monotonic() < deadline:
-        time.sleep(0.01)
+    place, folder = f"local://{tmp_path}/q", tmp_path / "in"
+    put(spark, folder, 0, HALF)
+    query = bids(spark, folder).start(spark, checkpointLocation=place)
+    wait(query, lambda: query.lastProgress["numOutputRows"])
     query.stop()
-    again = bids(spark, speed=20.0).start(spark, checkpointLocation=place)
+    put(spark, folder, HALF, 2 * HALF)
+    again = bids(spark, folder, is_last=True).start(spark, checkpointLocation=place)
     assert again.awaitTermination(240)
     assert again.verify().is_identical
+    assert again.to_dataframe().count() == 14 * 700
 
 
 S3_RUN = """
 import json, os, signal, sys, time
 sys.path.insert(0, {tests!r})
 import fsspec
-from test_protocol import nexmark, wait_for
+from test_protocol import MOST, nexmark, wait_for
 from holdfast.api.protections import Checkpointed
 from holdfast.driver.session import session
 from holdfast.nexmark.source import now_us
+from holdfast_chaos.tap import Tap
 
 system = fsspec.filesystem("s3")
 system.mkdir("bucket")
 often = Checkpointed(interval="200 milliseconds")
 spark = session("s3")
-query = nexmark("q12", now_us() + 10_000_000).start(
+tap = Tap(sys.argv[1], MOST // 2)
+query = nexmark("q12", now_us(), tap=tap).start(
     spark, checkpointLocation="s3://bucket/q", protection=often
 )
-wait_for(query, lambda: sum(c["failure"] is None for c in query.checkpoints) >= 2)
+wait_for(query, lambda: sum(c["failure"] is None for c in query.checkpoints) >= 2, tap)
 os.kill(query.pid("counts[0]"), signal.SIGKILL)
+wait_for(query, lambda: bool(query.failures))
+tap.open()
 assert query.awaitTermination(240)
 system.invalidate_cache()
 print(json.dumps({{
@@ -113,14 +137,17 @@ print(json.dumps({{
 def test_a_killed_node_costs_nothing_on_s3(tmp_path: Path) -> None:
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
+    script = S3_RUN.format(tests=str(Path(__file__).parent))
+    tap, folder = tmp_path / "tap", tmp_path / "empty"
+    folder.mkdir()
     with s3_server() as environment:
         run = subprocess.run(
-            [sys.executable, "-c", S3_RUN.format(tests=str(Path(__file__).parent))],
+            [sys.executable, "-c", script, str(tap)],
             env={**os.environ, **environment},
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=800,
             check=False,
         )
     assert run.returncode == 0, run.stderr[-4_000:]
@@ -131,7 +158,7 @@ def test_a_killed_node_costs_nothing_on_s3(tmp_path: Path) -> None:
     kinds = ("checkpoint/counts[0]-", "coordinator/0000000001/", "streams/q12/0/writers/")
     for kind in kinds:
         assert any(name.startswith(f"bucket/q/{kind}") for name in done["objects"])
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(folder) == []
 
 
 def test_the_journals_objects_stay_few(tmp_path: Path) -> None:

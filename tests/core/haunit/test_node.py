@@ -205,6 +205,18 @@ def test_a_node_without_passes_looks_at_its_positions_less_often_until_the_next(
     assert ack_after(500) == 50
 
 
+def test_who_is_told_of_other_tuples_asks_again_at_once_and_says_that_it_knows() -> None:
+    machine = node((A, "a"))
+    told = events.BoundaryReceived(A, ONE, ONE, 0, BEGINNING_US, rebased_at=0)
+    [subscribe] = of_kind(machine.step(told, 1), events.SendSubscribe)
+    assert subscribe.is_told
+    assert not of_kind(machine.step(told, 2), events.SendSubscribe)
+    [subscribe] = of_kind(
+        machine.step(events.PeerIncarnationLearned(NodeId("a"), TWO), 3), events.SendSubscribe
+    )
+    assert not subscribe.is_told
+
+
 def test_an_old_subscription_of_a_known_receiver_is_refused_and_does_no_harm() -> None:
     machine = node((A, "a"))
     machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)

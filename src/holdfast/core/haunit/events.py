@@ -158,6 +158,7 @@ class SubscribeReceived(Stimulus):
         boundary_us: The receiver has everything older than this.
         from_note: It has had all notes with lower numbers that stand before `from_id`.
         is_aside: Whether it reads what is tentative at another replica of the producer.
+        is_told: Whether this node has told it from where on its tuples are others.
     """
 
     stream: StreamId
@@ -170,6 +171,7 @@ class SubscribeReceived(Stimulus):
     boundary_us: int = BEGINNING_US
     from_note: int = 0
     is_aside: bool = False
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +474,7 @@ class SendSubscribe(Effect):
     boundary_us: int = BEGINNING_US
     from_note: int = 0
     is_aside: bool = False
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

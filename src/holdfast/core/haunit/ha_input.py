@@ -177,11 +177,16 @@ class HAInput:
         effects: list[Effect] = []
         if got.standing is not None:
             effects += self._stands(stream, sender, got.standing, now_ms)
-        if stream.queue.adopts:
+        adopts = stream.queue.adopts
+        if adopts:
             effects += self._adopt(stream, got.sent_before, got.notes_before)
             effects += self._acknowledge(stream)
         if got.rebased_at >= 0:
             self._note_rebased(stream, got)
+            if not (adopts or sender.has_told):
+                sender.has_told = True
+                sender.ask_at_once()
+                effects += self._subscribe(stream, sender, now_ms)
         boundary_us = BEGINNING_US if got.run is not None else got.boundary_us
         if not stream.queue.promise(got.sent_before, boundary_us, got.notes_before):
             effects += self._subscribe(stream, sender, now_ms)  # The last tuples were lost.
@@ -327,6 +332,7 @@ class HAInput:
                 max(stream.queue.boundary_us, self._has_before_us),
                 stream.queue.notes.next_number,
                 sender.reading is not Reading.MAIN,
+                sender.has_told,
             )
         ]
 

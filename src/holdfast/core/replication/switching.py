@@ -76,6 +76,7 @@ class Sender:
         node: The replica; None: a source that the shell reads.
         incarnation: Its newest, as far as it is known.
         is_served: Whether it has been heard of since the reader's incarnation began.
+        has_told: Whether this incarnation of it has said from where on its tuples are others.
         heard_ms: When it was last heard of.
         subscribed_ms: When it was last asked for the stream.
         standing: Where it stands; None: it has not said, or has none to say.
@@ -87,6 +88,7 @@ class Sender:
     heard_ms: int
     incarnation: Incarnation | None = None
     is_served: bool = False
+    has_told: bool = False
     subscribed_ms: int = NEVER_MS
     standing: Standing | None = None
     reading: Reading = Reading.WATCHED
@@ -99,6 +101,7 @@ class Sender:
         """It has another incarnation, of which nothing is known."""
         self.incarnation = incarnation
         self.standing = None
+        self.has_told = False
         self.heard_ms = now_ms
         self.ask_at_once()
 

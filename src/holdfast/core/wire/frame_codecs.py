@@ -34,6 +34,7 @@ _HAS_MISSING: Final = 4
 _HAS_STANDING: Final = 8
 """The part behind that is where the sender stands."""
 _IS_ASIDE: Final = 2
+_IS_TOLD: Final = 4
 _POSITIONS: Final = struct.Struct("<2q")
 _STANDING: Final = struct.Struct("<B2q2I")
 _STATES: Final = tuple(Consistency)
@@ -233,11 +234,12 @@ def _run(fields: Sequence[int]) -> Run | None:
 def _encode_subscribe(message: events.SubscribeReceived, _: Sequence[StreamId]) -> Encoded:
     positions = (message.from_id, message.needed_from, message.credit_until)
     fields = (*positions, message.boundary_us, message.from_note)
-    return fields, 0, message.is_secondary * _IS_SECONDARY | message.is_aside * _IS_ASIDE, ()
+    told = message.is_aside * _IS_ASIDE | message.is_told * _IS_TOLD
+    return fields, 0, message.is_secondary * _IS_SECONDARY | told, ()
 
 
 def _decode_subscribe(content: Content) -> NodeMessage:
-    content.require(parts=0, flags=_IS_SECONDARY | _IS_ASIDE)
+    content.require(parts=0, flags=_IS_SECONDARY | _IS_ASIDE | _IS_TOLD)
     from_id, needed_from, credit_until, boundary_us, from_note = content.fields
     _require_positions(from_id, needed_from, credit_until, from_note)
     return events.SubscribeReceived(
@@ -249,6 +251,7 @@ def _decode_subscribe(content: Content) -> NodeMessage:
         boundary_us=boundary_us,
         from_note=from_note,
         is_aside=bool(content.flags & _IS_ASIDE),
+        is_told=bool(content.flags & _IS_TOLD),
     )
 
 

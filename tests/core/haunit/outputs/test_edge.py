@@ -1,5 +1,7 @@
 """An output edge: any number of replicas, each served by its own link."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -49,10 +51,17 @@ def edge(*, has_own_time: bool = False) -> OutputEdge:
 
 
 def subscribe(
-    output: OutputEdge, sender: Incarnation, from_id: int, *, is_secondary: bool = False
+    output: OutputEdge,
+    sender: Incarnation,
+    from_id: int,
+    *,
+    is_secondary: bool = False,
+    is_told: bool = False,
 ) -> list[Effect] | None:
     """What it is answered; None: nobody of that name is linked, or it cannot be served."""
-    got = SubscribeReceived(STREAM, sender, US, from_id, from_id, 1_000, is_secondary, 50)
+    got = SubscribeReceived(
+        STREAM, sender, US, from_id, from_id, 1_000, is_secondary, 50, is_told=is_told
+    )
     link = output.link_of(got)
     if link is None:
         return None
@@ -126,15 +135,32 @@ def test_a_rebased_edge_serves_nobody_before_it_is_numbered() -> None:
     output.learn(ONE, (TWO,))
     output.rebase()
     assert subscribe(output, TWO, 0, is_secondary=True) is None
-    effects = subscribe(output, ONE, 7)
-    assert effects == [SendBoundary(STREAM, ONE, 7, BEGINNING_US, rebased_at=7)]
+    assert subscribe(output, ONE, 7) is None
     assert output.queue.next_id == 7
+    effects = subscribe(output, ONE, 7, is_told=True)
+    assert effects == [SendBoundary(STREAM, ONE, 7, BEGINNING_US, rebased_at=7)]
     output.put_out(rows([49, 50, 51]), 60, 0)
     assert output.queue.next_id == 9, "what is older than 50, the receiver has"
     assert not output.lets_go(8, is_held=True)
     acknowledge(output, ONE, 8)
     assert output.lets_go(8, is_held=True)
     output.check_invariants()
+
+
+def test_a_receiver_hears_nothing_else_until_it_says_that_it_knows_of_other_tuples() -> None:
+    """1. It is told so, and the word is lost. 2. It would take what comes next for a replay."""
+    output = edge()
+    output.learn(ONE, ())
+    output.rebase()
+    got = SubscribeReceived(STREAM, ONE, US, 7, 7, 1_000, boundary_us=50)
+    told = [SendBoundary(STREAM, ONE, 7, BEGINNING_US, rebased_at=7)]
+    link = output.primary
+    for _ in range(2):
+        assert output.subscribe(link, got) == (False, told)
+        output.put_out(rows([60]), 70, 0)
+        assert output.flush() == []
+    assert output.subscribe(link, replace(got, is_told=True))[0]
+    assert [effect for effect in output.flush() if isinstance(effect, SendBatch)]
 
 
 def test_an_edge_that_is_served_before_it_is_numbered_is_an_error() -> None:

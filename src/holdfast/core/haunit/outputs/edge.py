@@ -404,6 +404,8 @@ class OutputEdge:
         is_behind = got.is_secondary and from_id < queue.trimmed_before
         if is_old or is_behind or not numbering.is_placed:
             return False, effects  # Since then, it has acknowledged more.
+        if numbering.must_tell(got):
+            return False, effects  # What else comes might be all that it hears.
         link.spill_request = None
         link.cursor.subscribe(from_id, got.from_note)
         if got.from_id == NO_ID:

@@ -13,6 +13,9 @@ the stream is *rebased*: its receiver names the id that it expects, and the stre
 `TRANSITIONS` has all legal moves; any other one is an error of ours. In UNPLACED and RENUMBERING
 nothing is sent, no restart point is safe, and the node does not work.
 
+Its receiver is told so, and is sent nothing until it has asked again, knowing it: a word may be
+lost on the way, and what came behind it would be taken for what it was before.
+
 A receiver that has failed as well may need again what came before `rebased_at`, which nobody can
 produce as it was. It is told so (`StreamRebased`), or, where gaps are allowed, is sent nothing that
 its former incarnation may have had.
@@ -133,6 +136,13 @@ class Rebasing:
         self.received_before = max(self.received_before, received_before)
         if self.state is Numbering.REBASED and needed_from > self.rebased_at:
             self.move(Move.SETTLE)
+
+    def must_tell(self, got: SubscribeReceived) -> bool:
+        """Whether a subscriber has yet to say that it knows from where on tuples are others.
+
+        One that takes whatever comes need not know it.
+        """
+        return self.is_rebased and got.from_id != NO_ID and not got.is_told
 
     def first_to_send(
         self, got: SubscribeReceived, trimmed_before: int, next_id: int, *, is_gap_allowed: bool

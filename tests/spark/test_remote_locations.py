@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from spark_streams import begun
+from test_protocol import wait_for
 
 import holdfast as hf
 from holdfast.core.coordinator.journal_entries import NewLife, RecoveryDecision
@@ -51,11 +51,6 @@ def bids(spark: SparkSession, folder: Path, *, is_last: bool = False) -> hf.Data
     return flow
 
 
-def wait(query: hf.Query, is_so: Callable[[], object]) -> None:
-    while not is_so():
-        assert not query.awaitTermination(0.01)
-
-
 def test_a_killed_node_costs_nothing_where_files_cannot_be_appended_to(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -67,9 +62,9 @@ def test_a_killed_node_costs_nothing_where_files_cannot_be_appended_to(
     }
     put(spark, folder, 0, HALF)
     query = bids(spark, folder).start(spark, **given)
-    wait(query, lambda: query.checkpoints)
+    wait_for(query, lambda: bool(query.checkpoints))
     os.kill(query.pid("counts[0]"), signal.SIGKILL)
-    wait(query, lambda: query.failures)
+    wait_for(query, lambda: bool(query.failures))
     put(spark, folder, HALF, 2 * HALF)
     query.processAllAvailable()
     query.stop()
@@ -92,7 +87,7 @@ def test_a_stopped_query_goes_on_at_its_url(spark: SparkSession, tmp_path: Path)
     place, folder = f"local://{tmp_path}/q", tmp_path / "in"
     put(spark, folder, 0, HALF)
     query = bids(spark, folder).start(spark, checkpointLocation=place)
-    wait(query, lambda: query.lastProgress["numOutputRows"])
+    wait_for(query, lambda: query.lastProgress["numOutputRows"] > 0)
     query.stop()
     put(spark, folder, HALF, 2 * HALF)
     again = bids(spark, folder, is_last=True).start(spark, checkpointLocation=place)

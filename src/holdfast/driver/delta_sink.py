@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.api.windows import duration_us
+from holdfast.driver.packages import lacks
 from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError
 from holdfast.shell.sinks.delta import DeltaSinkSpec, Progress, require_columns
@@ -95,9 +96,7 @@ def delta_sink(
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ImportError:
-        raise DataflowError(
-            "sink_delta needs the package deltalake: pip install 'holdfast-streaming[delta]'"
-        ) from None
+        raise lacks("sink_delta", "deltalake", "delta") from None
     for name in partition_by:
         if name not in schema.names:
             raise DataflowError(f"no column {name!r}; there are {', '.join(schema.names)}")

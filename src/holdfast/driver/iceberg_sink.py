@@ -10,6 +10,7 @@ import pyarrow as pa
 from holdfast.api.expressions.types import name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.nested_types import is_nested
+from holdfast.driver.packages import lacks
 from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sinks.iceberg import (
@@ -83,9 +84,7 @@ def iceberg_sink(
     try:
         from pyiceberg.exceptions import NoSuchTableError
     except ImportError:
-        raise DataflowError(
-            "sink_iceberg needs the package pyiceberg: pip install 'holdfast-streaming[iceberg]'"
-        ) from None
+        raise lacks("sink_iceberg", "pyiceberg", "iceberg") from None
     for field in schema:
         if is_nested(field.type):
             raise UnsupportedError(

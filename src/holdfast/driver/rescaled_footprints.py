@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.haunit.durability.eventual import body_schema
 from holdfast.planning.divided_footprints import (
+    extent_of,
     footprinted,
     is_of_one_cut,
     leading_to,
@@ -50,8 +51,7 @@ class DividedFootprints:
             SchemaMismatch: The log is of a version whose footprints had other columns.
             StorageError: The log cannot be read.
         """
-        extent = self._extent(plan, point)
-        return extent is None or is_of_one_cut(extent)
+        return is_of_one_cut(self._extent(plan, point))
 
     def operators(self, plan: NodePlan, point: RestartPoint) -> list[Operator] | None:
         """A unit's operators with the windows of an instance at such a cut; None: it had no input.
@@ -60,8 +60,7 @@ class DividedFootprints:
             SchemaMismatch: The log is of a version whose footprints had other columns.
             StorageError: The log cannot be read.
         """
-        extent = self._extent(plan, point)
-        return None if extent is None else operators_of(plan, extent)
+        return operators_of(plan, self._extent(plan, point))
 
     def write(
         self, plan: NodePlan, made: list[Operator], point: RestartPoint, incarnation: Incarnation
@@ -94,9 +93,8 @@ class DividedFootprints:
         return leading_to(plan, point, first_id, ends_at)
 
     def _extent(self, plan: NodePlan, point: RestartPoint) -> Extent | None:
-        stream = plan.footprint_stream
-        if stream not in point.next_ids:
-            return None
-        place = footprint_place(self.location, plan)
-        first_id, ends_at = point.needed_from[stream], point.next_ids[stream]
-        return read_extent(place, first_id, ends_at, len(plan.inputs), body_schema(plan))
+        def read(first_id: int, ends_at: int) -> Extent:
+            place = footprint_place(self.location, plan)
+            return read_extent(place, first_id, ends_at, len(plan.inputs), body_schema(plan))
+
+        return extent_of(plan, point, read)

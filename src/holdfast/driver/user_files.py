@@ -14,6 +14,7 @@ from holdfast.api.expressions.types import CARRIED, is_carried, name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.core.queues.table_versions import TableUnfit
+from holdfast.driver.packages import lacks
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource, require_readable
@@ -156,9 +157,7 @@ def delta_source(
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ImportError:
-        raise DataflowError(
-            "source_delta needs the package deltalake: pip install 'holdfast-streaming[delta]'"
-        ) from None
+        raise lacks("source_delta", "deltalake", "delta") from None
     if (start_version is not None) + (start_time is not None) + ends > 1:
         raise DataflowError("start_version, start_time and ends=True; give one of them")
     if start_time is not None and start_time.tzinfo is None:

@@ -20,7 +20,7 @@ from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.tuples import TupleBatch
@@ -30,15 +30,33 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.restart_point import RestartPoint
 
 
-def is_of_one_cut(extent: Extent) -> bool:
-    """Whether all its windows have footprints of the newest record's cut."""
-    return all(
+def extent_of(
+    plan: NodePlan, point: RestartPoint, read: Callable[[int, int], Extent]
+) -> Extent | None:
+    """What a point leads to in the unit's footprint log; None: the unit had no input.
+
+    Args:
+        plan: The unit's.
+        point: Its restart point.
+        read: Reads the extent in the records [first id, end) of the log.
+    """
+    stream = plan.footprint_stream
+    if stream not in point.next_ids:
+        return None
+    return read(point.needed_from[stream], point.next_ids[stream])
+
+
+def is_of_one_cut(extent: Extent | None) -> bool:
+    """Whether all its windows have footprints of the newest record's cut; no extent has none."""
+    return extent is None or all(
         record.mark.cut == extent.last.cut for record in extent.records if record.binding.any()
     )
 
 
-def operators_of(plan: NodePlan, extent: Extent) -> list[Operator]:
-    """A unit's operators with the windows of an extent of one cut."""
+def operators_of(plan: NodePlan, extent: Extent | None) -> list[Operator] | None:
+    """A unit's operators with the windows of an extent of one cut; None: there is no extent."""
+    if extent is None:
+        return None
     pages = PageManager(plan.limits.page_bytes, plan.limits.state_bytes)
     made = [spec.build(pages) for spec in plan.operators]
     objective, streams = RecoveryObjective(0), len(plan.inputs)

@@ -33,6 +33,7 @@ from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.core.recovery.restart_point import CheckpointRef
 from holdfast.planning.divided_footprints import (
+    extent_of,
     footprinted,
     is_of_one_cut,
     leading_to,
@@ -49,7 +50,7 @@ from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import plan_faults
 from holdfast.sim.network import NetworkProfile
-from holdfast.sim.process_sinks import extent_of
+from holdfast.sim.process_sinks import extent_of as logged_extent
 from holdfast.sim.store import CheckpointWriting, load_checkpoint
 from holdfast.sim.workload.base import SPAN_US
 from holdfast.sim.workload.known import KNOWN, known_workload
@@ -329,8 +330,7 @@ class _Home:
 
     def windows(self, plan: NodePlan, point: RestartPoint) -> list[Operator] | None:
         """From its footprint log."""
-        extent = self._extent(plan, point)
-        return None if extent is None else operators_of(plan, extent)
+        return operators_of(plan, self._extent(plan, point))
 
     def write_windows(
         self, plan: NodePlan, made: list[Operator], point: RestartPoint, incarnation: Incarnation
@@ -354,15 +354,14 @@ class _Home:
 
     def are_written(self, plan: NodePlan, point: RestartPoint) -> bool:
         """As its footprint log says."""
-        extent = self._extent(plan, point)
-        return extent is None or is_of_one_cut(extent)
+        return is_of_one_cut(self._extent(plan, point))
 
     def _extent(self, plan: NodePlan, point: RestartPoint) -> Extent | None:
-        stream = plan.footprint_stream
-        if stream not in point.next_ids:
-            return None
-        log = self._world.sinks[stream]
-        return extent_of(log, point.needed_from[stream], point.next_ids[stream], len(plan.inputs))
+        def read(first_id: int, ends_at: int) -> Extent:
+            log = self._world.sinks[plan.footprint_stream]
+            return logged_extent(log, first_id, ends_at, len(plan.inputs))
+
+        return extent_of(plan, point, read)
 
     def sink_next_id(self, stream: str) -> int:
         """As the log says; one that is new is empty."""

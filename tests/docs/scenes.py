@@ -76,6 +76,14 @@ flow = hf.Dataflow("texts")
         ),
         Block(
             """
+os.remove(folder + "/trips/1.csv")
+pyarrow.parquet.write_table(table, folder + "/trips/1.parquet")
+flow = hf.Dataflow("late")
+""",
+            after="assert late.step.name",
+        ),
+        Block(
+            """
 import deltalake
 orders_at = pa.array(at, pa.timestamp("us", "UTC"))
 deltalake.write_deltalake(folder + "/orders", pa.table({"at": orders_at}))

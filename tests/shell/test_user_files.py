@@ -6,6 +6,7 @@ import gzip
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.api.dataflow import Dataflow
+from holdfast.api.expressions import compile_expression
+from holdfast.api.expressions.pruning import Pruning, parts_of
 from holdfast.core.queues.file_discovery import ListedFile
 from holdfast.driver.originals import check_input
 from holdfast.driver.user_files import default_name, files_source
@@ -121,6 +124,40 @@ def test_an_empty_file_is_passed_and_what_ends_is_over(tmp_path: Path) -> None:
     put(place / "c.parquet", rows(2, 2), 3.0)
     assert record(place, location, trigger=None, ends=True).error is None
     assert read(location) == [0, 1]
+
+
+def test_a_group_of_rows_that_no_filter_keeps_is_not_read_but_for_its_times(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "in" / "a.parquet"
+    put(place, rows(0, 0), 1.0)
+    pq.write_table(rows(0, 40), place, row_group_size=10, use_dictionary=False)
+    damage(place, group=2, column="s")
+    (found,) = list_files(str(place))
+    with pytest.raises(UserFileDamaged):
+        list(read_rows(found.file, PARQUET, SCHEMA, "at"))
+    kept = Pruning((parts_of(compile_expression("k < 15", SCHEMA), SCHEMA),))
+    parts = [
+        part
+        for each in read_rows(found.file, PARQUET, SCHEMA, "at", None, kept)
+        for part in each.parts
+    ]
+    given = pa.Table.from_batches(part for part in parts if not isinstance(part, BadRow))
+    assert given.column("at").equals(rows(0, 40).column("at"))
+    assert given.column("k").to_pylist() == [*range(20), *[None] * 20]
+    aside = replace(PARQUET, has_dead_letters=True)
+    dead = list(read_rows(found.file, aside, SCHEMA, "at", None, kept))
+    assert isinstance(dead[-1].parts[-1], BadRow), "with dead letters, every row is looked at"
+
+
+def damage(place: Path, group: int, column: str) -> None:
+    """Overwrite what a file holds of a column in a group of rows."""
+    of = pq.ParquetFile(place).metadata
+    chunk = of.row_group(group).column(SCHEMA.names.index(column))
+    content = bytearray(place.read_bytes())
+    start = chunk.data_page_offset
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    place.write_bytes(content)
 
 
 def batches(place: Path, of: FilesFormat, columns: list[str] | None = None) -> list[pa.RecordBatch]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
     from holdfast.api.steps import Step
+    from holdfast.core.model.ids import StreamId
     from holdfast.planning.plan import Plan
 
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
@@ -120,12 +121,21 @@ def explained(flow: Graph, plan: Plan, ways: Mapping[str, str], *, is_extended: 
         limit = _AFTER_GAP if node.may_repeat_after_gap else ""
         lines.append(f"{node.node}: {operators}; {guarantee}{limit}, standby {node.standby.value}")
         if is_extended:
-            lines += [f"  reads {spec.stream}" for spec in node.inputs]
+            lines += [
+                f"  reads {spec.stream}{_left_out(plan, spec.stream)}" for spec in node.inputs
+            ]
             lines += [f"  puts out {stream}" for stream in node.output_streams()]
     lines += ["== Units ==", *map(str, recoveries_of(plan.nodes))]
     if plan.notes:
         lines += ["== Notes ==", *plan.notes]
     return "\n".join(lines)
+
+
+def _left_out(plan: Plan, stream: StreamId) -> str:
+    """By which columns groups of a file's rows are left out."""
+    pruning = getattr(plan.sources.get(stream), "pruning", None)
+    by = "" if pruning is None else ", ".join(pruning.columns)
+    return f" without groups of rows that filters leave out by {by}" if by else ""
 
 
 def step_text(step: Step) -> str:

@@ -46,7 +46,7 @@ from holdfast.planning.refusals import (
     require_places,
 )
 from holdfast.planning.replicas import one_reader, replicas_of
-from holdfast.planning.sources import columns_used, source_spec
+from holdfast.planning.sources import columns_used, pruning_of, source_spec
 from holdfast.planning.tentative import delayed_units
 from holdfast.planning.units import keys_read, lineage, needed, ports_read, producers_of
 from holdfast.shell.sources.base import in_records
@@ -355,8 +355,10 @@ class Planner:
 
     def _source_input(self, step: Step, port: int, index: int) -> InputSpec:
         stream = StreamId(f"{step.name}[{index}]")
-        columns = columns_used(step, self._steps, [*self._flow.sinks.values()])
-        spec = source_spec(step, index, self._location, self._started_s, columns)
+        sinks = [*self._flow.sinks.values()]
+        columns = columns_used(step, self._steps, sinks)
+        pruning = pruning_of(step, self._steps, sinks)
+        spec = source_spec(step, index, self._location, self._started_s, columns, pruning)
         has_parts = any(isinstance(s.operation, PartialAggregate) for s in self._units[step.unit])
         self.sources[stream] = (in_records(spec) if has_parts else None) or spec
         return InputSpec(stream, port, step.schema, None)

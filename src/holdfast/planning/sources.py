@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.api import steps
+from holdfast.api.expressions import CompiledExpression
+from holdfast.api.expressions.pruning import Pruning, parts_of
 from holdfast.api.operators import columns_read
 from holdfast.api.steps import Source
 from holdfast.shell.kafka.source import KafkaSourceSpec
@@ -15,6 +18,7 @@ from holdfast.shell.storage.paths import ingest_path, kafka_path
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.api.expressions.pruning import Part
     from holdfast.api.steps import Step
     from holdfast.shell.sources.base import SourceSpec
 
@@ -25,6 +29,7 @@ def source_spec(
     location: str,
     started_s: float,
     columns: tuple[str, ...] | None = None,
+    pruning: Pruning | None = None,
 ) -> SourceSpec:
     """How an instance opens a source.
 
@@ -34,6 +39,7 @@ def source_spec(
         location: The checkpoint location.
         started_s: Wall-clock time at which a paced log's first tuple is due.
         columns: Those that anybody reads; None: all.
+        pruning: What leaves out whole groups of rows; None: nothing does.
     """
     log, speed, silent_s = ingest_path(location, step.name), None, None
     match step.operation:
@@ -49,9 +55,8 @@ def source_spec(
             speed, silent_s = step.operation.speed, step.operation.silent_s
     assert isinstance(step.operation, Source)
     partitions = step.operation.partitions
-    return LogSourceSpec(
-        log, "ingest", index, partitions, speed, started_s, columns=columns, silent_s=silent_s
-    )
+    spec = LogSourceSpec(log, "ingest", index, partitions, speed, started_s, silent_s=silent_s)
+    return replace(spec, columns=columns, pruning=pruning)
 
 
 def is_recorded(step: Step) -> bool:
@@ -89,3 +94,27 @@ def _columns_used_by(
             return [*keys, *(column for each in evaluating for column in each.columns)]
         case _:
             return columns_read(reader.operation, position, schema)
+
+
+def pruning_of(step: Step, steps_read: list[Step], sinks: list[Step]) -> Pruning | None:
+    """What leaves out groups of a source's rows; None: somebody may see every row.
+
+    Filters of another unit do not count: what a unit sends must not depend on who receives it.
+    """
+    readers = [each for each in steps_read if any(read is step for read in each.inputs)]
+    filters = [_parts_of_filters(each, steps_read, sinks) for each in readers]
+    is_seen = any(sink is step for sink in sinks) or any(each.unit != step.unit for each in readers)
+    return Pruning(tuple(filters)) if filters and all(filters) and not is_seen else None
+
+
+def _parts_of_filters(reader: Step, steps_read: list[Step], sinks: list[Step]) -> tuple[Part, ...]:
+    """The parts of a filter, and of those that alone read what it keeps; none: it is no filter."""
+    match reader.operation:
+        case steps.Filter(CompiledExpression() as expression):
+            parts = parts_of(expression, reader.inputs[0].schema)
+        case _:
+            return ()
+    following = pruning_of(reader, steps_read, sinks) if expression.is_total else None
+    if following is not None and len(following.filters) == 1:
+        parts += following.filters[0]
+    return parts

@@ -83,6 +83,7 @@ class CompiledExpression:
         name: Its alias, or the column's name, or its text.
         type: Of its result.
         columns: The columns that it reads.
+        is_total: It has a value, or null, for every row, and never fails.
         functions: The user's functions that it calls, by their names.
     """
 
@@ -102,6 +103,7 @@ class CompiledExpression:
             self.name = _column(parsed, schema).text
         self._value = _compile(parsed, schema, _Called(functions or {}, self.functions))
         self.type = self._value.type
+        self.is_total = self._value.is_total
         if self._value.failure is not None:
             raise DataflowError(f"{sql!r} has a value for no row: {self._value.failure}")
         if pa.types.is_null(self.type):

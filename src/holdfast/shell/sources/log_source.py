@@ -19,6 +19,7 @@ from holdfast.shell.storage.commit_store import COMMITS
 from holdfast.shell.storage.folder_watch import Change, FolderWatch
 from holdfast.shell.storage.ingest_log import DRAFT, FILES, IDLE, IngestLogReader
 from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.parquet_ends import KeepsNone
 from holdfast.shell.storage.places import is_remote, local_path
 
 _READ_BYTES = 8 << 20
@@ -38,6 +39,7 @@ class LogSourceSpec:
         started_s: Wall-clock time at which a paced log's first tuple is due.
         is_in_records: Whether every tuple comes in the batch in which it was written.
         columns: What anybody reads of users' files; None: all of it.
+        pruning: Of which groups of rows of users' files nobody keeps any; None: not known.
         silent_s: Of a paced log: the tuples that are due between so many seconds after its first
             one and so many come late, all at once; whenever the node has come to be.
     """
@@ -50,6 +52,7 @@ class LogSourceSpec:
     started_s: float = 0.0
     is_in_records: bool = False
     columns: tuple[str, ...] | None = None
+    pruning: KeepsNone | None = None
     silent_s: tuple[float, float] | None = None
 
     def in_records(self) -> LogSourceSpec | None:
@@ -168,6 +171,7 @@ class LogSourceReader:
                 *(spec.path, spec.partition, spec.partitions, from_id),
                 is_in_records=spec.is_in_records,
                 columns=spec.columns,
+                pruning=spec.pruning,
             )
         return open_reader(spec.path, from_id, is_tailing=True)
 

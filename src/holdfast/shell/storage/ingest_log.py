@@ -57,6 +57,7 @@ from holdfast.shell.storage.errors import (
 )
 from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.storage.parquet_ends import KeepsNone
 from holdfast.shell.storage.paths import checked_name, sync_path
 from holdfast.shell.storage.places import (
     has_files,
@@ -385,6 +386,7 @@ class IngestLogReader:
         *,
         is_in_records: bool = False,
         columns: tuple[str, ...] | None = None,
+        pruning: KeepsNone | None = None,
     ) -> None:
         """Start at `from_id`; the log need not exist yet.
 
@@ -396,9 +398,11 @@ class IngestLogReader:
             is_in_records: Whether it must be the first one of its record.
             columns: What is read of users' files, beside the time; the rest comes as nulls. None:
                 all of it.
+            pruning: Of which of their rows nothing but the time is read; None: of none.
         """
         self._root = root
         self._columns = columns
+        self._pruning = pruning
         self._is_in_records = is_in_records
         self._commits: CommitStore | None = None
         self._following = Following()
@@ -582,13 +586,13 @@ class IngestLogReader:
 
     def _user_records(self, file: IngestFile) -> Iterator[LoggedBatch]:
         """The rows of a user's file; a thread decodes those of a large one, and of the next one."""
-        meta, columns = self._know_meta(), self._columns
+        meta, of = self._know_meta(), (self._columns, self._pruning)
         if file.user is None or file.user.size_bytes < _LARGE_BYTES:
-            return user_records(meta, file, columns)
+            return user_records(meta, file, *of)
         for wanted in (file, *self._waiting[:1]):
             is_large = wanted.user is not None and wanted.user.size_bytes >= _LARGE_BYTES
             if is_large and wanted.name not in self._decoding:
-                rows = user_records(meta, wanted, columns)
+                rows = user_records(meta, wanted, *of)
                 self._decoding[wanted.name] = RecordsAhead(rows)
         self._drop_decoded(file.name)
         return iter(self._decoding[file.name])

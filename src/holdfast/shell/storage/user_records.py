@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.queues.lateness import FileTimes
     from holdfast.core.queues.recording import IngestFile, UserFile
     from holdfast.shell.storage.ingest_log import IngestMeta
+    from holdfast.shell.storage.parquet_ends import KeepsNone
 
 _AHEAD_BYTES: Final = 32 << 20
 
@@ -98,13 +99,19 @@ def user_times(meta: IngestMeta, file: UserFile, now_us: int) -> FileTimes | Non
     return times_said(file, meta.user_files, meta.schema, meta.time_column, until_us)
 
 
-def user_rows(meta: IngestMeta, file: UserFile, columns: tuple[str, ...] | None) -> Iterator[Found]:
+def user_rows(
+    meta: IngestMeta,
+    file: UserFile,
+    columns: tuple[str, ...] | None,
+    pruning: KeepsNone | None = None,
+) -> Iterator[Found]:
     """The rows of a user's file, their times in a last column, the same ones whenever it is read.
 
     Args:
         meta: Of the log whose commit names the file, or will.
         file: Which one.
         columns: What is read of it, beside the time; None: all.
+        pruning: Of which groups of its rows nothing but the time is read; None: of none.
 
     Raises:
         UserFileError: It is not as it was, or not what format and schema say.
@@ -112,11 +119,14 @@ def user_rows(meta: IngestMeta, file: UserFile, columns: tuple[str, ...] | None)
     assert meta.user_files is not None
     own = meta.schema.names[: -len(DEAD)] if meta.user_files.has_dead_letters else meta.schema.names
     schema = pa.schema([meta.schema.field(name) for name in own])
-    return read_rows(file, meta.user_files, schema, meta.time_column, columns)
+    return read_rows(file, meta.user_files, schema, meta.time_column, columns, pruning)
 
 
 def user_records(
-    meta: IngestMeta, file: IngestFile, columns: tuple[str, ...] | None
+    meta: IngestMeta,
+    file: IngestFile,
+    columns: tuple[str, ...] | None,
+    pruning: KeepsNone | None = None,
 ) -> Iterator[LoggedBatch]:
     """The rows of a user's file as records; bad ones have the time of the file's newest row.
 
@@ -125,7 +135,7 @@ def user_records(
     assert file.user is not None
     assert meta.user_files is not None
     timed, first_id = with_time(meta.schema), 0
-    for found in user_rows(meta, file.user, columns):
+    for found in user_rows(meta, file.user, columns, pruning):
         batch = found.parts[0]
         if meta.user_files.has_dead_letters:
             made = [_with_dead(rows, timed, file) for rows in found.parts]

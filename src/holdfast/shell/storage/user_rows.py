@@ -40,6 +40,7 @@ from holdfast.shell.storage.exact_texts import (
     require_plain_values,
     why_not_of_text,
 )
+from holdfast.shell.storage.parquet_ends import KeepsNone, group_is_kept
 from holdfast.shell.storage.parquet_times import (
     GroupTimes,
     file_times,
@@ -168,6 +169,7 @@ def read_rows(
     schema: pa.Schema,
     time: str,
     columns: Sequence[str] | None = None,
+    pruning: KeepsNone | None = None,
 ) -> Iterator[Found]:
     """The rows of a file, in the same parts whenever it is read; times in a last column.
 
@@ -179,6 +181,7 @@ def read_rows(
         time: The column with the event time.
         columns: Those that are read; the others come as nulls. None: all are, and so they are
             with dead letters, as whether a row is bad must not depend on who reads it.
+        pruning: Of which groups of Parquet's rows nothing but the time is read; None: of none.
 
     Raises:
         UserFileChanged: It is not as it was recorded, before or after it was read.
@@ -193,7 +196,7 @@ def read_rows(
     try:
         with _opened(file, of) as packed:
             source = _unpacked(packed, file) if of.name in _TEXTS else packed
-            chunks = _READERS[of.name](source, of, schema, wanted - set(named), time)
+            chunks = _READERS[of.name](source, of, schema, wanted - set(named), time, pruning)
             yield from _all_sorted_out(file, of, chunks, making)
     except UserFileDamaged as error:
         cause = error.__cause__
@@ -434,7 +437,12 @@ def _numbered(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[Chunk]:
 
 
 def _parquet(
-    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], time: str
+    source: Any,
+    of: FilesFormat,
+    schema: pa.Schema,
+    wanted: set[str],
+    time: str,
+    pruning: KeepsNone | None,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     from pyarrow import parquet
 
@@ -452,11 +460,18 @@ def _parquet(
     said: list[GroupTimes | None] = [None] * opened.metadata.num_row_groups
     if time in columns and not of.has_dead_letters:  # A bad row has another row's time.
         said = group_times(opened, time)
+    if of.has_dead_letters:
+        pruning = None  # Whether a row is bad must not depend on who reads it.
     for group, behind_us in enumerate(oldest_behind(said)):
+        is_kept = group_is_kept(opened, group, schema, pruning)
+        read = columns if is_kept else [name for name in columns if name == time]
+        if not read:
+            yield _empty_rows(opened.metadata.row_group(group).num_rows), BEGINNING_US
+            continue
         yield from rows_of_group(
             opened,
             group,
-            columns=columns,
+            columns=read,
             time=time,
             said=said[group],
             behind_us=behind_us,
@@ -470,7 +485,7 @@ def _empty_rows(count: int) -> pa.RecordBatch:
 
 
 def _orc(
-    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], _: str
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], *_: Any
 ) -> Iterable[pa.RecordBatch]:
     from pyarrow import orc
 
@@ -489,7 +504,7 @@ def _orc(
 
 
 def _arrow(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], *__: Any
 ) -> Iterable[pa.RecordBatch]:
     opened = pa.ipc.open_file(source)
     return (opened.get_batch(number) for number in range(opened.num_record_batches))
@@ -552,7 +567,7 @@ def _unmarked(blocks: Iterator[bytes], of: FilesFormat) -> Iterator[bytes]:
 
 
 def _csv(
-    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], *__: Any
 ) -> Iterator[Chunk]:
     from pyarrow import csv
 
@@ -631,7 +646,7 @@ def _with_first(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _json(
-    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], _: str
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], *_: Any
 ) -> Iterator[Chunk]:
     from pyarrow import json
 
@@ -668,12 +683,14 @@ def _one(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else _empty_rows(0)
 
 
-Reader = Callable[[Any, FilesFormat, pa.Schema, set[str], str], Iterator[Chunk]]
-"""Reads the columns that are wanted, as far as the file has them; the last one has the time."""
+Reader = Callable[[Any, FilesFormat, pa.Schema, set[str], str, KeepsNone | None], Iterator[Chunk]]
+"""Reads the columns that are wanted, as far as the file has them: of bytes, of a format, of a
+schema; then the column with the time, and what leaves out groups of rows.
+"""
 
 
 def _of_columns(
-    read: Callable[[Any, FilesFormat, pa.Schema, set[str], str], Iterable[pa.RecordBatch]],
+    read: Callable[..., Iterable[pa.RecordBatch]],
 ) -> Reader:
     def reading(*of: Any) -> Iterator[Chunk]:
         return _numbered((rows, BEGINNING_US) for rows in read(*of))

@@ -23,7 +23,7 @@ the background below a millisecond at a time.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -205,8 +205,7 @@ class FootprintOrder:
 
 def _counted(numbers: np.ndarray) -> list[tuple[int, int]]:
     """Each number with how often it occurs."""
-    each, counts = np.unique(numbers, return_counts=True)
-    return list(zip(each.tolist(), counts.tolist(), strict=True))
+    return list(Counter(numbers.tolist()).items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.schema import array_over
 from holdfast.core.model.tuples import TupleBatch, with_time
 
 KIND: Final = "kind"
@@ -106,19 +107,18 @@ class FootprintRecord:
 
     def to_batch(self, schema: pa.Schema | None = None) -> TupleBatch:
         """As it stands in the log; the log's schema may be given, so that it is made once."""
-        n, mark = len(self.kinds), self.mark
-        numbers = (mark.open_windows, mark.cut, mark.boundary_us, mark.follows)
+        n, mark, streams = len(self.kinds), self.mark, len(self.mark.starts)
+        numbers = (mark.open_windows, mark.cut, mark.boundary_us, mark.follows, *mark.starts)
+        words = np.empty((n, len(numbers)), dtype=np.int64)
+        words[:] = numbers
+        alike = np.ascontiguousarray(words[:, : len(numbers) - streams].T)
+        open_windows, cut, boundary_us, follows = map(array_over, alike)
         starts = pa.ListArray.from_arrays(
-            pa.array(np.arange(n + 1, dtype=np.int32) * len(mark.starts)),
-            pa.array(np.tile(np.array(mark.starts, dtype=np.int64), n)),
+            pa.array(np.arange(0, (n + 1) * streams, streams, dtype=np.int32)),
+            array_over(words[:, len(numbers) - streams :].ravel()),
         )
-        columns = [
-            pa.array(self.kinds),
-            *self.bodies.columns,
-            *(pa.array(np.full(n, number, dtype=np.int64)) for number in numbers),
-            starts,
-            pa.array(np.full(n, mark.boundary_us, dtype=np.int64)),
-        ]
+        said = (open_windows, cut, boundary_us, follows, starts, boundary_us)
+        columns = [pa.array(self.kinds), *self.bodies.columns, *said]
         schema = schema or footprint_schema(self.bodies.schema)
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         return TupleBatch(self.first_id, batch, mark.boundary_us)

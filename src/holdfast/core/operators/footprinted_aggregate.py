@@ -38,14 +38,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.footprints import KEY, PART, WINDOW
+from holdfast.core.model.footprints import KEY, PART, WINDOW, no_window
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.schema import array_over
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.aggregate import AggregatedWindow, WindowAggregate, Words, some_of
 from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows
@@ -106,6 +108,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         parts = [pa.field(f"key.{i}", f.type) for i, f in enumerate(groups.key_fields)]
         parts += [pa.field(f"state.{word}", pa.int64()) for word in self._fixed_words]
         parts += [pa.field(f"text.{word}", pa.large_binary()) for word in groups.text_words]
+        self._group_fields = parts
         self._group_type = pa.struct(parts)
         self._groups_type = pa.large_list(self._group_type)
         self.body_schema = pa.schema(
@@ -127,7 +130,8 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._low = np.zeros(1, dtype=np.int64)
         self._closed_us = BEGINNING_US  # the boundary that windows were closed up to
         none = np.zeros(0, dtype=np.int64)
-        self._unsaid = WindowsOfPass(pairs_of([]), self._names([]), self._names([]), none, none)
+        self._none = no_window(self.body_schema).slice(0, 0)
+        self._unsaid = WindowsOfPass(pairs_of([]), self._none, self._none, none, none)
 
     @property
     def open_windows(self) -> int:
@@ -260,13 +264,13 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
                 entries = np.asfortranarray(entries[np.repeat(is_whole, lengths)])
             some = numbers[is_whole], lengths[is_whole], entries
             found.said.append(SegmentsSaid(start, window, *some))
-        written.generations = overlaid(
-            written.generations, first, np.where(is_whole, self._generation, 0), is_whole
-        )
-        every = np.ones(end - first, dtype=np.bool_)
-        new = np.full(end - first, self._generation, dtype=np.int64)
-        written.binding = overlaid(written.binding, first, new, every)
-        written.prints = overlaid(written.prints, first, prints, every)
+        new = np.empty(end - first, dtype=np.int64)
+        new[:] = self._generation
+        written.binding = overlaid(written.binding, first, new)
+        written.prints = overlaid(written.prints, first, prints)
+        if len(some_rest := np.flatnonzero(rests)):
+            new[some_rest] = before[some_rest]
+        written.generations = overlaid(written.generations, first, new)
         written.rests = len(written.resting)
         written.held = max(written.held, min(end * SEGMENT, len(window.groups)))
 
@@ -283,23 +287,26 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     # -- footprints ---------------------------------------------------------------------------
 
     def _named(self, names: Sequence[SegmentName], groups: pa.Array) -> pa.RecordBatch:
-        named = np.array(names, dtype=np.int64).reshape(-1, len(SegmentName._fields))
-        columns = [pa.array(np.ascontiguousarray(named[:, at])) for at in range(named.shape[1])]
+        if not names:
+            return self._none
+        columns = [array_over(np.array(each)) for each in zip(*names, strict=True)]
         return pa.RecordBatch.from_arrays([*columns, groups], schema=self.body_schema)
 
     def _names(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
         """Footprints that are needed no more."""
-        return self._named(names, pa.nulls(len(names), self._groups_type))
+        return self._named(names, pa.nulls(len(names), self._groups_type)) if names else self._none
 
     def _empty(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
         """Footprints without groups."""
         return self._named(names, pa.array([[]] * len(names), type=self._groups_type))
 
     def _bodies(self, said: Sequence[SegmentsSaid]) -> pa.RecordBatch:
-        structs = [pa.array([], type=self._group_type)]
-        structs += [self._structs(each.window, each.entries) for each in said]
-        ends = np.cumsum(joined([np.zeros(1, dtype=np.int64), *(s.lengths for s in said)]))
-        offsets, values = pa.array(ends, pa.int64()), pa.concat_arrays(structs)
+        if not said:
+            return self._none
+        structs = [self._structs(each.window, each.entries) for each in said]
+        lengths = [length for each in said for length in each.lengths.tolist()]
+        offsets = array_over(np.array([0, *accumulate(lengths)]))
+        values = structs[0] if len(structs) == 1 else pa.concat_arrays(structs)
         groups = pa.LargeListArray.from_arrays(offsets, values, type=self._groups_type)
         names = [SegmentName(each.start, n, WHOLE) for each in said for n in each.numbers.tolist()]
         return self._named(names, groups)
@@ -310,12 +317,12 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         keys = np.ascontiguousarray(entries[:, : groups.key_words])
         values = entries[:, groups.key_words :]
         columns = groups.key_columns(keys, window.strings)
-        columns += [pa.array(np.ascontiguousarray(values[:, word])) for word in self._fixed_words]
+        columns += [array_over(np.ascontiguousarray(values[:, w])) for w in self._fixed_words]
         for word in groups.text_words:
             assert window.strings is not None
             references = np.ascontiguousarray(values[:, word])
             columns.append(window.strings.gather(references, pa.large_binary()))
-        return pa.StructArray.from_arrays(columns, fields=list(self._group_type))
+        return pa.StructArray.from_arrays(columns, fields=self._group_fields)
 
     # -- taking the place of another ------------------------------------------------------------
 

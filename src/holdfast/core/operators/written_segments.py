@@ -124,10 +124,10 @@ class SetAside(NamedTuple):
     values: np.ndarray
 
 
-def overlaid(words: np.ndarray, first: int, new: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Some words [first, ...) in their places, of which those beyond the end are all there."""
+def overlaid(words: np.ndarray, first: int, new: np.ndarray) -> np.ndarray:
+    """Words [first, ...) in their places, some of them perhaps beyond the end."""
     known = len(words[first : first + len(new)])
-    words[first : first + known][which[:known]] = new[:known][which[:known]]
+    words[first : first + known] = new[:known]
     return words if known == len(new) else np.concatenate([words, new[known:]])
 
 
@@ -148,8 +148,9 @@ def runs_of(windows: np.ndarray) -> list[tuple[int, int, int]]:
     """
     if not len(windows):
         return []
-    steps = np.diff(windows, axis=0)
-    breaks = (steps[:, 0] != 0) | (steps[:, 1] != 1) | (windows[:-1, 1] == TAIL)
+    before, behind = windows[:-1], windows[1:]
+    is_next = (behind[:, 0] == before[:, 0]) & (behind[:, 1] == before[:, 1] + 1)
+    breaks = ~is_next | (before[:, 1] == TAIL)
     firsts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
     ends = [*firsts[1:], len(windows)]
     return [
@@ -162,5 +163,9 @@ def ranges_of(numbers: np.ndarray) -> list[tuple[int, int]]:
     """Ascending numbers as half-open ranges."""
     if not len(numbers):
         return []
-    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, breaks)]
+    ends = np.flatnonzero(numbers[1:] != numbers[:-1] + 1).tolist()
+    firsts, lasts = [0, *(end + 1 for end in ends)], [*ends, len(numbers) - 1]
+    return [
+        (int(numbers[first]), int(numbers[last]) + 1)
+        for first, last in zip(firsts, lasts, strict=True)
+    ]

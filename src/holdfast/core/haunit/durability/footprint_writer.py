@@ -274,7 +274,7 @@ class FootprintWriter:
         batch = FootprintRecord(self.next_id, mark, kinds, bodies).to_batch(self._schema)
         self._last, self._last_id = place, self.next_id
         self.next_id = self._follows = batch.next_id
-        self._bytes += batch.nbytes
+        self._bytes += batch.batch.get_total_buffer_size()  # Ten times as fast as `nbytes`.
         return batch
 
     # -- what is needed --------------------------------------------------------------------------

@@ -24,6 +24,10 @@ LOG_P99_MS: Final = 60
 """Aimed at, into the log."""
 SHARE: Final = 0.1
 """Aimed at, of Structured Streaming's 99th percentile, into files and tables."""
+FAST_RATE: Final = 1_000_000
+"""Rows per second of the fast run, into a Delta table."""
+FAST_P99_MS: Final = 1_000
+"""Aimed at, in the fast run."""
 _SPARK: Final = next(peer for peer in PEERS if peer.name == "spark")
 _OURS: Final = Peer(
     "files-to-log",
@@ -31,6 +35,13 @@ _OURS: Final = Peer(
     job="holdfast_files_log_job.py",
     output="log",
     ends=False,
+)
+_INTO_DELTA: Final = replace(
+    _OURS,
+    name="files-to-delta",
+    title="Holdfast, into a Delta table",
+    job="holdfast_files_delta_job.py",
+    output="delta",
 )
 SYSTEMS: Final = (
     _OURS,
@@ -41,13 +52,7 @@ SYSTEMS: Final = (
         job="holdfast_files_job.py",
         output="parquet",
     ),
-    replace(
-        _OURS,
-        name="files-to-delta",
-        title="Holdfast, into a Delta table",
-        job="holdfast_files_delta_job.py",
-        output="delta",
-    ),
+    _INTO_DELTA,
     replace(_SPARK, title="Structured Streaming, into Parquet files"),
 )
 _INTRODUCTION: Final = f"""
@@ -57,7 +62,8 @@ Q1 over {RATE:,} rows a second, in a file every 50 ms. A time is from the rename
 moment in which a reader finds its results: in Holdfast's log, under a file's final name, in a
 commit of a Delta table, or in the list that Spark's file sink keeps. Sinks of Holdfast have
 `every="50 milliseconds"`. Into a Delta table a row also waits for the commit before its own, and
-[a commit takes longer](../measured.md) the more files the table has.
+[a commit takes longer](../measured.md) the more files the table has. The last line is of
+{FAST_RATE:,} rows a second.
 
 """
 
@@ -70,29 +76,37 @@ class VisibleSizes:
         repeats: How often all run; the run with the median p99 counts.
         seconds: Length of the part that counts.
         skipped_s: What goes before it.
+        fast_s: Length of that part of the fast run.
     """
 
     repeats: int
     seconds: float
     skipped_s: float
+    fast_s: float
 
 
-FULL: Final = VisibleSizes(2, 20.0, 5.0)
-QUICK: Final = VisibleSizes(1, 3.0, 1.0)
+FULL: Final = VisibleSizes(2, 20.0, 5.0, 10.0)
+QUICK: Final = VisibleSizes(1, 3.0, 1.0, 2.0)
 
 
 def measure(sizes: VisibleSizes, say: Say) -> dict[str, Any]:
-    """By system: percentiles in milliseconds; `failures` says why some are not there."""
+    """By system: percentiles in milliseconds; `failures` says why some are not there.
+
+    `fast` is that of the Delta table at `FAST_RATE`, in a run of its own.
+    """
     times = LatencySizes(("q1",), (), sizes.repeats, sizes.seconds, sizes.skipped_s, 20_000)
 
-    def once(peer: Peer, _: int) -> dict[str, Any]:
-        run = partial(latency.run_at, peer, Path(sys.executable), "q1", RATE, times)
-        return counted(run)
+    def once(peer: Peer, _: int, rate: int = RATE) -> dict[str, Any]:
+        own = times if rate == RATE else replace(times, seconds=sizes.fast_s)
+        return counted(partial(latency.run_at, peer, Path(sys.executable), "q1", rate, own))
 
+    fast = partial(once, rate=FAST_RATE)
     runs, failures = alternate("rename to result", sizes.repeats, SYSTEMS, once, say)
+    fast_runs, not_fast = alternate("a million rows", sizes.repeats, (_INTO_DELTA,), fast, say)
     return {
         "systems": {name: median_run(found) for name, found in runs.items()},
-        "failures": failures,
+        "fast": {name: median_run(found) for name, found in fast_runs.items()},
+        "failures": failures | {f"fast {name}": why for name, why in not_fast.items()},
     }
 
 
@@ -105,8 +119,12 @@ def render(results: dict[str, Any]) -> str:
         if found is None:
             rows.append((peer.title, "-", "-", "-", results["failures"].get(peer.name, "-")))
             continue
-        numbers = (f"{found[name]:,.0f}" for name in ("p50_ms", "p99_ms", "max_ms"))
-        rows.append((peer.title, *numbers, _judged(peer, found, systems.get(_SPARK.name))))
+        rows.append((peer.title, *_times(found), _judged(peer, found, systems.get(_SPARK.name))))
+    title = f"{_INTO_DELTA.title}, {FAST_RATE:,} rows/s"
+    for found in results.get("fast", {}).values():
+        rows.append((title, *_times(found), _verdict(found, FAST_P99_MS)))
+    if why := results["failures"].get(f"fast {_INTO_DELTA.name}"):
+        rows.append((title, "-", "-", "-", why))
     header = ("system", "p50, ms", "p99, ms", "most, ms", "target of p99, at most")
     return _INTRODUCTION + table(header, rows)
 
@@ -115,4 +133,12 @@ def _judged(peer: Peer, found: dict[str, Any], spark: dict[str, Any] | None) -> 
     if peer.name == _SPARK.name or (peer.name != _OURS.name and spark is None):
         return "-"
     most = LOG_P99_MS if peer.name == _OURS.name else (spark or {})["p99_ms"] * SHARE
-    return f"{most:,.0f} ms: {'met' if found['p99_ms'] <= most else 'not met'}"
+    return _verdict(found, most)
+
+
+def _times(found: dict[str, Any]) -> list[str]:
+    return [f"{found[name]:,.0f}" for name in ("p50_ms", "p99_ms", "max_ms")]
+
+
+def _verdict(found: dict[str, Any], most_ms: float) -> str:
+    return f"{most_ms:,.0f} ms: {'met' if found['p99_ms'] <= most_ms else 'not met'}"

@@ -145,7 +145,9 @@ def test_the_page_has_a_table_and_times_to_results_once_they_are_measured() -> N
     times = {"p50_ms": 40.0, "p99_ms": 55.0, "max_ms": 60.0}
     systems = {"files-to-log": times, "files-to-files": times, "spark": times | {"p99_ms": 500.0}}
     found["visible"] = {"systems": systems, "failures": {"files-to-delta": "it failed"}}
+    found["visible"]["fast"] = {"files-to-delta": times | {"p99_ms": 1_200.0}}
     page = files.render(found)
+    assert "| Holdfast, into a Delta table, 1,000,000 rows/s | 40 | 1,200 |" in page
     assert "| 10,000,000 | 2.00 M | 1 M: met |" in page
     assert "Spark SQL gives: **no**" in page
     assert files.is_wrong(found)

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -52,6 +53,24 @@ def test_files_that_end_give_what_spark_sql_gives(spark: SparkSession, tmp_path:
     expected = spark.read.parquet(str(folder)).where("v % 3 <> 0")
     found = query.to_dataframe().selectExpr("sum(n)", "sum(total)").collect()
     assert found == expected.selectExpr("count(*)", "sum(v)").collect()
+
+
+def test_groups_of_rows_that_a_filter_leaves_out_change_no_result(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    made = rows(spark, 0, COUNT).toArrow()
+    pq.write_table(made, folder / "a.parquet", row_group_size=1_000)
+    flow = hf.Dataflow("few")
+    files = flow.source_files(str(folder), time="at", name="rows", ends=True)
+    kept = files.filter("v BETWEEN 12345 AND 17000 AND s > 'n13'")
+    kept.key_by("k").window(hf.tumbling("1 second")).aggregate("count(*) AS n").sink("counts")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert query.awaitTermination(240)
+    assert query.verify(source="original").is_identical
+    expected = spark.read.parquet(str(folder)).where("v BETWEEN 12345 AND 17000 AND s > 'n13'")
+    assert query.to_dataframe().selectExpr("sum(n)").first()[0] == expected.count() > 0
 
 
 def test_a_later_run_reads_what_is_new_and_a_killed_node_reads_on(

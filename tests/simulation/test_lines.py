@@ -1,20 +1,25 @@
-"""Regions whose nodes cut with others, by seed; and whether the simulator would notice."""
+"""Regions whose nodes cut with others, by seed; and whether the simulator would notice.
+
+Run as a program, this looks for the seeds at which bugs are found, of all or those named.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
-from finding import first_found
-from line_mutants import LINE_MUTANTS, LineMutant
+from finding import KeptSeeds, first_found_at
+from line_mutants import LINE_MUTANTS
 
 from holdfast.sim.lines.region import PROTOCOLS
 from holdfast.sim.lines.world import FAULTS, LinesOutcome, simulate_lines
 
-SEEDS = 80
-MUTANT_SEEDS = 400
+SEEDS = 50
+MUTANT_SEEDS = range(400)
+FOUND_AT = KeptSeeds("lines_found_at.json")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -34,7 +39,7 @@ def test_every_invariant_holds_under_all_faults(protocol: str) -> None:
 
 
 @cache
-def _without_faults(protocol: str, *, is_scoped: bool = True) -> list[LinesOutcome]:
+def _without_faults(protocol: str, is_scoped: bool) -> list[LinesOutcome]:
     return [simulate_lines(seed, protocol, faults=(), is_scoped=is_scoped) for seed in range(SEEDS)]
 
 
@@ -45,27 +50,27 @@ def _without_faults(protocol: str, *, is_scoped: bool = True) -> list[LinesOutco
 def test_what_communication_induces_leaves_no_checkpoint_useless(
     protocol: str, is_scoped: bool
 ) -> None:
-    outcomes = _without_faults(protocol, is_scoped=is_scoped)
+    outcomes = _without_faults(protocol, is_scoped)
     assert not [o for o in outcomes if o.invariant or o.useless]
     assert sum(o.forced for o in outcomes) > 0
 
 
 def test_without_it_some_are_useless_on_the_same_runs() -> None:
-    outcomes = _without_faults("unc")
+    outcomes = _without_faults("unc", True)
     assert not [o for o in outcomes if o.invariant]
     assert sum(o.useless for o in outcomes) > 0
 
 
 def test_lazy_fi_forces_less_than_hmnr_and_hmnr_less_than_bcs() -> None:
     forced = {
-        protocol: sum(o.forced for o in _without_faults(protocol))
+        protocol: sum(o.forced for o in _without_faults(protocol, True))
         for protocol in ("bcs", "hmnr", "lazy-fi")
     }
     assert forced["lazy-fi"] < forced["hmnr"] < forced["bcs"]
 
 
 def test_a_smaller_scope_says_and_forces_less() -> None:
-    within, everywhere = _without_faults("hmnr"), _without_faults("hmnr", is_scoped=False)
+    within, everywhere = _without_faults("hmnr", True), _without_faults("hmnr", False)
     assert sum(o.forced for o in within) <= sum(o.forced for o in everywhere)
     assert sum(o.notes for o in within) < sum(o.notes for o in everywhere)
 
@@ -76,13 +81,27 @@ def test_a_seed_is_one_run() -> None:
 
 @pytest.mark.parametrize("name", LINE_MUTANTS)
 def test_the_simulator_finds(name: str) -> None:
+    found = _found_at(name, FOUND_AT.first(name, MUTANT_SEEDS))
+    assert found is not None, "nobody noticed"
+    assert found[1] in LINE_MUTANTS[name].invariants, f"{found[1]} was violated"
+
+
+def _found_at(name: str, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """Seeds number runs, each protocol in turn."""
     mutant = LINE_MUTANTS[name]
+
+    def run(number: int) -> LinesOutcome:
+        seed, turn = divmod(number, len(mutant.protocols))
+        return simulate_lines(seed, mutant.protocols[turn])
+
     with mutant.switched_in():
-        found = first_found(_runs(mutant))
-    assert found in mutant.invariants, f"{found} was violated"
+        return first_found_at(run, seeds)
 
 
-def _runs(mutant: LineMutant) -> Iterator[LinesOutcome]:
-    for seed in range(MUTANT_SEEDS):
-        protocol = mutant.protocols[seed % len(mutant.protocols)]
-        yield simulate_lines(seed // len(mutant.protocols), protocol)
+def _first_seed(name: str) -> int | None:
+    found = _found_at(name, FOUND_AT.first(name, MUTANT_SEEDS))
+    return found and found[0]
+
+
+if __name__ == "__main__":
+    FOUND_AT.look_again(sys.argv[1:] or list(LINE_MUTANTS), _first_seed)

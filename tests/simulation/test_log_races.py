@@ -1,12 +1,16 @@
-"""Races at a log of parts, by seed; and whether the simulator would notice."""
+"""Races at a log of parts, by seed; and whether the simulator would notice.
 
+Run as a program, this looks for the seeds at which bugs are found, of all or those named.
+"""
+
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from finding import first_found
+from finding import KeptSeeds, first_found_at
 
 from holdfast.core.wire import log_parts, part_marks, part_reading, part_writing
 from holdfast.core.wire.log_owners import by_incarnation
@@ -15,7 +19,9 @@ from holdfast.core.wire.store_steps import PutObject
 from holdfast.sim.log_races import race
 
 SEEDS = 80
-MUTANT_SEEDS = 200
+MUTANT_SEEDS = range(200)
+FOUND_AT = KeptSeeds("log_races_found_at.json")
+STUCK = "a torn part of merged ones is the end"
 
 
 def test_whoever_opens_merges_and_reads_at_the_same_time_nothing_is_lost() -> None:
@@ -114,19 +120,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], set[str]]] = {
 """Each is in nothing that a run of a whole dataflow does step by step."""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_deliberate_bug_of_logs_is_found(name: str) -> None:
-    owner, method, bug, invariants = MUTANTS[name]
-    with patch.object(owner, method, bug(getattr(owner, method))):
-        found = first_found(map(race, range(MUTANT_SEEDS)))
-    assert found is not None, f"nobody noticed in {MUTANT_SEEDS} runs"
-    assert found in invariants
-
-
-def test_a_reader_that_takes_a_torn_part_of_merged_ones_is_stuck() -> None:
-    """The reader's side of it: what it is made of is still there."""
-    original = part_reading.sound
-
+def _take_a_torn_part_for_the_end(original: Any) -> Any:
     def whole(name: str, data: memoryview) -> Any:
         part = original(name, data)
         if part is None or part.end is not None or "-" not in name:
@@ -134,5 +128,33 @@ def test_a_reader_that_takes_a_torn_part_of_merged_ones_is_stuck() -> None:
         end = part.records[-1] if part.records else None
         return None if end is None else part.__class__(part.header, part.records, end)
 
-    with patch.object(part_reading, "sound", whole):
-        assert first_found(map(race, range(MUTANT_SEEDS))) is not None
+    return whole
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_deliberate_bug_of_logs_is_found(name: str) -> None:
+    found = _found_at(name, FOUND_AT.first(name, MUTANT_SEEDS))
+    assert found is not None, f"nobody noticed in {len(MUTANT_SEEDS)} runs"
+    assert found[1] in MUTANTS[name][3]
+
+
+def test_a_reader_that_takes_a_torn_part_of_merged_ones_is_stuck() -> None:
+    """The reader's side of it: what it is made of is still there."""
+    assert _found_at(STUCK, FOUND_AT.first(STUCK, MUTANT_SEEDS)) is not None
+
+
+def _found_at(name: str, seeds: Iterable[int]) -> tuple[int, str] | None:
+    owner, method, bug = part_reading, "sound", _take_a_torn_part_for_the_end
+    if name != STUCK:
+        owner, method, bug, _ = MUTANTS[name]
+    with patch.object(owner, method, bug(getattr(owner, method))):
+        return first_found_at(race, seeds)
+
+
+def _first_seed(name: str) -> int | None:
+    found = _found_at(name, FOUND_AT.first(name, MUTANT_SEEDS))
+    return found and found[0]
+
+
+if __name__ == "__main__":
+    FOUND_AT.look_again(sys.argv[1:] or [*MUTANTS, STUCK], _first_seed)

@@ -13,7 +13,7 @@ from finding import KeptSeeds, first_found_at
 
 from holdfast.sim.chunks import FAULTS, STEPS, simulate_chunks
 
-SEEDS = 30
+SEEDS = 20
 MUTANT_SEEDS = range(200)
 FOUND_AT = KeptSeeds("chunks_found_at.json")
 

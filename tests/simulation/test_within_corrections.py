@@ -6,6 +6,8 @@ fails. What sinks hold in the end is that of a run without failures, and no inva
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from holdfast.sim import seeds
@@ -29,22 +31,32 @@ def within(kind: str, step: str, nth: int, *, is_beside: bool = False) -> Fault:
     return Fault(kind, None, step, nth, pick=1, length_us=300_000, size=1, is_beside=is_beside)
 
 
+def require_corrected(runs: Iterable[Run], kind: str, planned: int = 0) -> None:
+    """The first of these runs in which more of a kind strike than are planned at times is right."""
+    for run in runs:
+        outcome = simulate(run)
+        assert outcome.invariant is None, outcome.violation
+        if outcome.faults.get(kind, 0) > planned:
+            return
+    pytest.fail(f"no {kind} struck")
+
+
 STATES = CORRECTION_STEPS[:3]
+KINDS = ("kill", "driver-crash", "silence", "no-boundaries", "pause")
+DRAWN = ((70_000_000, REPLICATED), (70_000_001, UNDO), (70_000_002, REPLICAS))
 
 
 @pytest.mark.parametrize("step", STATES)
-@pytest.mark.parametrize("kind", ["kill", "driver-crash", "silence", "no-boundaries", "pause"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_fails_in_a_state_of_a_node_is_corrected_too(
     kind: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each kind meets each state, and in one of them each approach; campaigns draw all of it."""
     faults = (*silences(), within(kind, step, 1), within(kind, step, 3))
     monkeypatch.setattr(seeds, "plan_faults", lambda *_, **__: faults)
-    struck = 0
-    for seed, approach in ((70_000_000, REPLICATED), (70_000_001, UNDO), (70_000_002, REPLICAS)):
-        outcome = simulate(Run(seed, dataflow="random", approach=approach))
-        assert outcome.invariant is None, outcome.violation
-        struck += outcome.faults.get(kind, 0) - 2 * (kind == "silence")
-    assert struck > 0
+    turn = (KINDS.index(kind) + STATES.index(step)) % len(DRAWN)
+    runs = (Run(s, dataflow="random", approach=a) for s, a in (*DRAWN[turn:], *DRAWN[:turn]))
+    require_corrected(runs, kind, planned=2 * (kind == "silence"))
 
 
 @pytest.mark.parametrize("step", CORRECTION_STEPS)
@@ -52,6 +64,5 @@ def test_all_replicas_are_lost_and_then_back(step: str, monkeypatch: pytest.Monk
     losses = within("kill-replicas", step, 1), within("kill", step, 4, is_beside=True)
     faults = (*silences(), *losses)
     monkeypatch.setattr(seeds, "plan_faults", lambda *_, **__: faults)
-    outcomes = [simulate(Run(seed, dataflow="random", approach=REPLICAS)) for seed in (2, 4, 41)]
-    assert [outcome.violation for outcome in outcomes if outcome.invariant] == []
-    assert any(outcome.faults.get("kill-replicas") for outcome in outcomes)
+    runs = (Run(seed, dataflow="random", approach=REPLICAS) for seed in (2, 4, 41))
+    require_corrected(runs, "kill-replicas")

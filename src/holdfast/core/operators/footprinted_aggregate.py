@@ -294,11 +294,14 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
 
     def _names(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
         """Footprints that are needed no more."""
-        return self._named(names, pa.nulls(len(names), self._groups_type)) if names else self._none
+        return self._named(names, pa.nulls(len(names), self._groups_type))
 
     def _empty(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
         """Footprints without groups."""
-        return self._named(names, pa.array([[]] * len(names), type=self._groups_type))
+        offsets = array_over(np.zeros(len(names) + 1, dtype=np.int64))
+        none = self._none.column(_GROUPS).flatten()
+        groups = pa.LargeListArray.from_arrays(offsets, none, type=self._groups_type)
+        return self._named(names, groups)
 
     def _bodies(self, said: Sequence[SegmentsSaid]) -> pa.RecordBatch:
         if not said:

@@ -75,6 +75,7 @@ def refused(
 def spark() -> Iterator[SparkSession]:
     """A local session, for all tests that need one; its Python daemon is warm."""
     made = session("holdfast-tests")
+    made.conf.set("spark.sql.shuffle.partitions", "2")  # Of a few rows each: a task costs more.
     made.sparkContext.parallelize([0], 1).foreach(lambda _: None)
     yield made
     made.stop()

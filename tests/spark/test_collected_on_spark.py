@@ -19,7 +19,7 @@ ROWS = """
         CAST(id * 31 % 1000 AS DECIMAL(9,2)) / 8 AS d, concat('t', id % 5) AS t,
         IF(id % 5 = 0, NULL, array(id % 4, NULL)) AS a,
         CASE id % 5 WHEN 0 THEN double('NaN') WHEN 1 THEN -0.0D WHEN 2 THEN 0D ELSE id / 7 END AS x
-    FROM range(4000)
+    FROM range(3000)
 """
 UNORDERED = (
     "collect_set(n) AS s", "collect_set(a) AS sa", "percentile(n, 0.5) AS p",

@@ -27,7 +27,7 @@ OFTEN = Checkpointed(interval="100 milliseconds")
 
 def put(spark: SparkSession, folder: Path, first: int, last: int) -> None:
     made = spark.sql(
-        f"SELECT timestamp_millis({AT}000 + id * 10) AS at, id AS v, "
+        f"SELECT timestamp_millis({AT}000 + id * 20) AS at, id AS v, "
         f"concat('key ', id % 37) AS k FROM range({first}, {last})"
     )
     made.coalesce(1).write.mode("append").parquet(str(folder))
@@ -40,7 +40,7 @@ def totals(spark: SparkSession, folder: Path, trigger: Mapping[str, Any] | None 
     rows = flow.source(stream, name="rows", time="at", trigger=trigger)
     keyed = rows.key_by("k").window(tumbling("100 seconds"))
     keyed.aggregate("sum(v) AS total", "max(k) AS last", name="totals").sink("totals")
-    rows.filter("v % 1000 = 0").sink("some")
+    rows.filter("v % 500 = 0").sink("some")
     return flow
 
 
@@ -67,12 +67,12 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
     spark: SparkSession, tmp_path: Path, store: EmbeddedStore | None
 ) -> None:
     often = replace(OFTEN, store=store)
-    put(spark, tmp_path / "in", 0, 12_000)
+    put(spark, tmp_path / "in", 0, 6_000)
     query = started(spark, tmp_path, 1, often)
     query.processAllAvailable()
     os.kill(query.pid("totals[0]"), signal.SIGKILL)
     query.stop()
-    put(spark, tmp_path / "in", 12_000, 25_000)
+    put(spark, tmp_path / "in", 6_000, 12_500)
     query = started(spark, tmp_path, 3, often)
     try:
         assert {node for node in query.nodes if node.startswith("totals")} == {
@@ -82,11 +82,11 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
         }
         query.processAllAvailable()
         os.kill(query.pid("totals[2]"), signal.SIGKILL)
-        put(spark, tmp_path / "in", 25_000, 31_000)
+        put(spark, tmp_path / "in", 12_500, 15_500)
         query.processAllAvailable()
     finally:
         query.stop()
-    put(spark, tmp_path / "in", 31_000, 42_000)
+    put(spark, tmp_path / "in", 15_500, 21_000)
     query = started(spark, tmp_path, 2, often, trigger={"availableNow": True})
     assert query.awaitTermination(200)
     for sink in ("totals", "some"):
@@ -100,7 +100,7 @@ def test_an_attempt_that_came_to_nothing_can_be_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has written is there already, under the names that the next one uses."""
-    put(spark, tmp_path / "in", 0, 12_000)
+    put(spark, tmp_path / "in", 0, 6_000)
     query = started(spark, tmp_path, 1)
     query.processAllAvailable()
     query.stop()
@@ -114,7 +114,7 @@ def test_an_attempt_that_came_to_nothing_can_be_repeated(
             started(spark, tmp_path, 3)
     left = [path.name for path in (tmp_path / "q" / "checkpoint").iterdir()]
     assert any(name.startswith("totals[2]-") for name in left)
-    put(spark, tmp_path / "in", 12_000, 13_000)
+    put(spark, tmp_path / "in", 6_000, 6_500)
     query = started(spark, tmp_path, 3, trigger={"availableNow": True})
     assert query.awaitTermination(200)
     checked = query.verify("totals")
@@ -139,7 +139,7 @@ def test_state_of_other_kinds_moves_too(spark: SparkSession, tmp_path: Path) -> 
     folder, location = tmp_path / "in", str(tmp_path / "q")
     one, other = {"rows": 1, "tens": 1, "evened": 2}, {"rows": 2, "tens": 2, "evened": 1}
     for step, parallelism in enumerate((one, other, one)):
-        put(spark, folder, step * 4_000, (step + 1) * 4_000)
+        put(spark, folder, step * 2_000, (step + 1) * 2_000)
         trigger = {"availableNow": True} if step == 2 else None
         query = held(spark, folder, trigger).start(
             spark, checkpointLocation=location, protection=OFTEN, parallelism=parallelism
@@ -179,7 +179,7 @@ def test_units_that_recover_together_go_on_from_a_line(spark: SparkSession, tmp_
     rounds = Coordinated(interval="100 milliseconds", aligned=False, kept=2)
     for step, count in enumerate((1, 3, 2)):
         for folder in folders:
-            put(spark, folder, step * 4_000, (step + 1) * 4_000)
+            put(spark, folder, step * 2_000, (step + 1) * 2_000)
         trigger = {"availableNow": True} if step == 2 else None
         query = merged(spark, folders, trigger).start(
             spark, checkpointLocation=location, protection=rounds, parallelism=count

@@ -20,7 +20,7 @@ from holdfast.errors import UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
 
-EVENTS = 20_000
+EVENTS = 8_000
 
 
 def bids(flow: Dataflow, rate: float | None = None) -> Stream:
@@ -45,7 +45,7 @@ def deterministic(flow: Dataflow, log: HeldRows) -> None:
         "tens": counting(10, 4),
         "last": counting(5, 1),
         "ids": counting(100, 50, alignment="stream"),
-        "own": sliding("2 seconds", "1 second", alignment="first"),
+        "own": sliding("800 milliseconds", "400 milliseconds", alignment="first"),
     }.items():
         counts = keyed.window(windows).aggregate("count(*) AS n", "max(price) AS top", name=name)
         counts.sink(name)

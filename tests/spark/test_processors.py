@@ -25,7 +25,7 @@ from holdfast.api.protections import Checkpointed
 from holdfast.errors import UnsupportedError
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers have no such module.
-ROWS = 20_000
+ROWS = 9_000
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 

@@ -29,12 +29,12 @@ from s3_server import s3_server
 pytestmark = pytest.mark.slow
 
 
-HALF = 150_000
+HALF = 30_000
 
 
 def put(spark: SparkSession, folder: Path, first: int, stop: int) -> None:
     rows = spark.sql(
-        "SELECT timestamp_micros(1700000000000000 + id * 100) AS at, id % 700 AS bidder "
+        "SELECT timestamp_micros(1700000000000000 + id * 500) AS at, id % 700 AS bidder "
         f"FROM range({first}, {stop})"
     )
     rows.coalesce(1).write.mode("append").parquet(str(folder))

@@ -8,7 +8,9 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from chain_mutants import CHAIN_MUTANTS
@@ -26,11 +28,18 @@ from rescaling_mutants import RESCALING_MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
 from holdfast.core.queues.input_queue import InputQueue
+from holdfast.sim import world
 from holdfast.sim.seeds import Outcome, simulate
 
 SEEDS = range(200)
 FOUND_AT = KeptSeeds("found_at.json")
 RUN_S = 60
+PATIENCE_US = 3_000_000
+IN_CIRCLES = (
+    *("waits for what is stable", "grants no credit for a run", "stops with one replica"),
+    *("skips what was spilled", "grants the slowest nothing for what is held"),
+)
+"""Bugs after which nodes turn in circles, each turn as dear as work: [I-LIVE] is seen sooner."""
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
 SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS | CHAIN_MUTANTS
 SEPARATE |= FILES_MUTANTS | RESCALING_MUTANTS
@@ -132,8 +141,21 @@ def _found_at(name: str, seeds: Iterable[int], run_s: int = 0) -> tuple[int, str
             signal.alarm(run_s)
         return simulate(mutant.run(seed))
 
-    with mutant.switched_in():
+    with _patience(name), mutant.switched_in():
         return first_found_at(run, seeds)
+
+
+def _patience(name: str) -> AbstractContextManager[Any]:
+    """How long a run may take behind its last fault and its last input."""
+    patience_us = PATIENCE_US if name in IN_CIRCLES else world.PATIENCE_US
+    return patch.object(world, "PATIENCE_US", patience_us)
+
+
+@pytest.mark.parametrize("name", IN_CIRCLES)
+def test_without_a_bug_a_run_ends_as_soon_as_its_test_wants(name: str) -> None:
+    with _patience(name):
+        outcome = simulate(ALL[name].run(FOUND_AT.seeds.get(name, 0)))
+    assert outcome.invariant is None, outcome.violation
 
 
 def test_every_seed_that_is_kept_is_of_a_bug() -> None:

@@ -170,6 +170,11 @@ impressions = source(flow, "impressions", 3_000, "id", "true AS shown")
 clicks = source(flow, "clicks", 3_000, "id AS impression", "true AS clicked")
 """,
         ),
+        Block(
+            "orders = source(flow, 'worded', 3_000, 'concat(id % 7) AS word')\n"
+            "words = source(flow, 'words', 7, 'concat(id) AS word', 'id % 2 AS kind')",
+            after="assert large.step.changelog.keys == ('word',)",
+        ),
         Block("orders = source(flow, 'orders', 3_000, 'id AS order_id')"),
         Block(
             """
@@ -322,6 +327,11 @@ told = until(lambda: len(found := committed(kafka, "page-large-orders")) >= 20 a
 assert len(told) == 20
 query.stop()
 """,
+        ),
+        Block(
+            before='flow = hf.Dataflow("people")',
+            replaced=(('"broker:9092"', "kafka.servers"),),
+            after='assert people.step.changelog.keys == ("id",)',
         ),
     ],
 }

@@ -1,5 +1,6 @@
 """A location goes on with a changed dataflow: what is kept, what begins empty, what is refused."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -247,3 +248,45 @@ def test_aggregates_that_are_added_begin_empty(session: Any, tmp_path: Path) -> 
     for key, row in first.items():
         assert row["total"] == sum(i for i in range(700, 1_400) if i % 7 == key)
         assert row["low"] == ids[key][0], "of the rows after the cut"
+
+
+def spreading(condition: str, *more: str) -> Callable[[Stream], None]:
+    """Counts of counts, of some of them."""
+
+    def build(rows: Stream) -> None:
+        counts = rows.key_by("key").aggregate("count(*) AS n", emit="changelog", name="counts")
+        made = (
+            counts.filter(condition)
+            .key_by("n")
+            .aggregate("count(*) AS keys", *more, emit="changelog", name="spread")
+        )
+        made.select("n", "keys").sink("spread")
+
+    return build
+
+
+def test_what_a_changelog_has_come_to_is_kept_with_all_before_it_or_not_at_all(
+    session: Any, tmp_path: Path
+) -> None:
+    job = Job(session, tmp_path)
+    job.run(job.flow(spreading("n > 1")))
+    job.flow(spreading("n > 1")).drain(session, **job.how)
+    both: dict[str, Wish] = {"counts": "drop", "spread": "drop"}
+    asked: list[tuple[Callable[[Stream], None], dict[str, Wish], str]] = [
+        (spreading("n > 1"), {}, ""),
+        (spreading("n > 1"), {"counts": "drop"}, "spread holds what .*counts would begin anew"),
+        (spreading("n > 1"), both, ""),
+        (spreading("n > 2"), {"spread": "keep"}, "spread holds what .*computed otherwise"),
+        (spreading("n > 2"), {"spread": "drop"}, ""),
+        (spreading("n > 1", "sum(key) AS sum"), {}, "spread.*it was"),
+    ]
+    for build, wishes, message in asked:
+        refused = job.flow(build).changes(session, **job.how, state=wishes).refused
+        assert bool(refused) == bool(message), refused
+        assert not message or re.search(message, "\n".join(refused)), refused
+    job.run(job.flow(spreading("n > 1")), is_last=True)
+    stands: dict[tuple[int, int], int] = {}
+    for row in job.rows("spread"):
+        sign = 1 if row["_change"] in ("insert", "update_after") else -1
+        stands[row["n"], row["keys"]] = stands.get((row["n"], row["keys"]), 0) + sign
+    assert {of for of, count in stands.items() if count} == {(285, 2), (286, 5)}

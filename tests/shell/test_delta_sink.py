@@ -241,3 +241,99 @@ def test_a_zombie_that_has_loaded_the_claim_of_another_writes_no_more(
         write_on()
     assert seen(tmp_path) == [0, 1]
     assert opened(spec(tmp_path), 3).next_id == 2
+
+
+CHANGES = pa.schema([("k", pa.string()), ("n", pa.int64()), ("_change", pa.string())])
+NEW, WAS, NOW, GONE = "insert", "update_before", "update_after", "delete"
+
+
+def change(writer: DeltaSinkWriter, *rows: tuple[str | None, int, str]) -> None:
+    """Append changes: the key, the value, the kind."""
+    listed = [dict(zip(CHANGES.names, row, strict=True)) | {"__time_us": 1} for row in rows]
+    batch = pa.RecordBatch.from_pylist(listed, schema=with_time(CHANGES))
+    writer.append(0, writer.next_id, batch, writer.next_id, 0)
+
+
+def upserts(tmp_path: Path, index: int = 0, *, is_paired: bool = True) -> DeltaSinkSpec:
+    made = spec(tmp_path, schema=CHANGES.remove(2), index=index)
+    return replace(made, upserts=("k",), is_paired=is_paired)
+
+
+def table(tmp_path: Path) -> dict[str | None, int]:
+    rows = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
+    found = {row["k"]: row["n"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_changes_replace_and_delete_the_rows_of_their_keys(tmp_path: Path) -> None:
+    writer = opened(upserts(tmp_path), 1)
+    change(
+        writer,
+        ("a", 1, NEW),
+        ("b", 2, NEW),
+        (None, 3, NEW),
+        ("a", 1, WAS),
+        ("a", 4, NOW),
+        ("b", 2, WAS),
+    )
+    writer.sync()  # What becomes of "b" comes later.
+    assert table(tmp_path) == {"a": 4, "b": 2, None: 3}
+    change(writer, ("b", 5, NOW), (None, 3, GONE), ("a", 4, GONE), ("a", 6, NEW))
+    writer.sync()
+    assert table(tmp_path) == {"a": 6, "b": 5}
+    change(
+        writer, ("c", 7, NEW), ("c", 7, GONE)
+    )  # It changes nothing, but the sink has come further.
+    writer.sync()
+    writer = opened(upserts(tmp_path), 2)
+    assert (writer.next_id, table(tmp_path)) == (12, {"a": 6, "b": 5})
+    change(writer, ("a", 6, GONE))
+    writer.sync()
+    assert table(tmp_path) == {"b": 5}
+
+
+def test_a_row_that_was_is_gone_where_nothing_need_follow(tmp_path: Path) -> None:
+    writer = opened(upserts(tmp_path, is_paired=False), 1)
+    change(writer, ("a", 1, NEW), ("b", 2, NEW), ("a", 1, WAS), ("b", 2, WAS), ("b", 3, NOW))
+    writer.sync()
+    assert table(tmp_path) == {"b": 3}
+
+
+def test_instances_change_one_table_and_zombies_do_not(tmp_path: Path) -> None:
+    zombie, other = opened(upserts(tmp_path), 1), opened(upserts(tmp_path, 1), 1)
+    change(zombie, ("a", 1, NEW))
+    zombie.sync()
+    change(other, ("b", 1, NEW))
+    other.sync()
+    change(zombie, ("a", 1, WAS), ("a", 9, NOW))
+    change(other, ("b", 1, WAS), ("b", 2, NOW))
+    writer = opened(upserts(tmp_path), 2)
+    assert writer.next_id == 1
+    with pytest.raises(LogSuperseded, match="incarnation 2 writes it"):
+        zombie.sync()
+    change(writer, ("a", 1, WAS), ("a", 3, NOW))
+    writer.sync()
+    other.sync()
+    assert table(tmp_path) == {"a": 3, "b": 2}
+
+
+def test_a_merge_whose_answer_was_lost_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(upserts(tmp_path), 1)
+    change(writer, ("a", 1, NEW))
+    merge = DeltaSinkWriter._merge
+
+    def lost(self: DeltaSinkWriter, *given: Any) -> None:
+        merge(self, *given)
+        raise deltalake.exceptions.CommitFailedError("no answer")
+
+    monkeypatch.setattr(DeltaSinkWriter, "_merge", lost)
+    writer.sync()
+    monkeypatch.undo()
+    version = DeltaTable(tmp_path / "table").version()
+    change(writer, ("a", 1, WAS), ("a", 2, NOW))
+    writer.sync()
+    assert table(tmp_path) == {"a": 2}
+    assert DeltaTable(tmp_path / "table").version() == version + 1

@@ -197,7 +197,7 @@ def test_any_byte_of_an_arrow_record_may_be_wrong() -> None:
 @pytest.mark.parametrize(
     ("kind", "schema", "reason"),
     [
-        ("xml", None, "one of bytes, string, json, arrow, avro"),
+        ("xml", None, "one of bytes, string, json, arrow, debezium, avro"),
         ("json", None, "needs a schema"),
         ("string", SCHEMA, "its own columns"),
         ("json", pa.schema([("kafka_offset", pa.int64())]), "Holdfast's own"),

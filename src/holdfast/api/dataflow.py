@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.api.changelogs import require_no_changes
 from holdfast.api.clauses import require_name, require_timestamp
 from holdfast.api.columns import check_columns
 from holdfast.api.graph import Graph
-from holdfast.api.steps import FromFiles, FromGenerator, FromKafka, FromLog, Source, Step
+from holdfast.api.steps import Changelog, FromFiles, FromGenerator, FromKafka, FromLog, Source, Step
 from holdfast.api.streams import Stream
 from holdfast.errors import DataflowError
 
@@ -299,6 +300,7 @@ class Dataflow(Graph):
         partitions: int = 1,
         options: Mapping[str, str] | None = None,
         registry: str | Mapping[str, Any] | None = None,
+        key: str | tuple[str, ...] = (),
     ) -> Stream:
         """Read a Kafka topic inside the nodes, each partition by the same one; see docs/kafka.md.
 
@@ -306,7 +308,8 @@ class Dataflow(Graph):
             servers: The brokers, `host:port`, separated by commas.
             topic: The topic; records of open and aborted transactions are not read.
             name: The source's name, by default the topic's; also its unit's.
-            format: `json`, `arrow` (`schema`); `avro`, `protobuf` (`registry`); `string`; `bytes`.
+            format: `json`, `arrow` (`schema`); `avro`, `protobuf` (`registry`); `string`; `bytes`;
+                `debezium`, JSON that tells changes of a table (`schema` of its rows): a changelog.
             schema: Spark's, DDL text or Arrow's; by default the newest in the registry.
             time: The timestamp column with the event time; by default Kafka's timestamp.
             delay: How far tuples of a partition may be out of order; older ones are late.
@@ -319,9 +322,11 @@ class Dataflow(Graph):
             partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
             options: More settings of librdkafka, e.g. for TLS and SASL.
             registry: The URL of a schema registry, or settings of confluent-kafka's client of it.
+            key: Of `debezium`: the columns of the table's primary key, which are the topic's, too.
         """
         from holdfast.driver.kafka import BAD_RECORDS, kafka_source
 
+        keys = (key,) if isinstance(key, str) else tuple(key)
         source = kafka_source(
             servers=servers,
             topic=topic,
@@ -336,10 +341,14 @@ class Dataflow(Graph):
             has_dead_letters=dead_letters is not None,
             options=options,
             registry=registry,
+            key=keys,
         )
         operation = FromKafka(kafka=source, partitions=partitions)
         stream = self._source(name or topic, unit, source.decoder.log_schema, operation)
-        return BAD_RECORDS.diverted(stream, dead_letters).select(*source.columns())
+        good = BAD_RECORDS.diverted(stream, dead_letters)
+        if format == "debezium":
+            return good._projected(source.columns(), Changelog(keys or None, is_paired=True))
+        return good.select(*source.columns())
 
     def _source(self, name: str, unit: str | None, schema: pa.Schema, operation: Source) -> Stream:
         name = require_name(name)
@@ -348,6 +357,7 @@ class Dataflow(Graph):
         if operation.partitions < 1:
             raise DataflowError(f"partitions={operation.partitions}; at least 1")
         check_columns(schema.names, f"source {name}")
+        require_no_changes(schema, f"source {name}")
         step = Step(operation, name, require_name(unit or name), schema)
         self.steps.append(step)
         return Stream(self, step)

@@ -16,6 +16,7 @@ from holdfast.core.operators.accumulators import Aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.changing_aggregate import ChangingAggregate
 from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
@@ -78,7 +79,8 @@ def columns_read(operation: Operation, position: int, schema: pa.Schema) -> Iter
             steps.WindowAggregate(keys=keys, aggregates=aggregates)
             | steps.RunningAggregate(keys=keys, aggregates=aggregates)
         ):
-            read = [a.expression.columns for a in aggregates if a.expression is not None]
+            every = (*aggregates, *_presence(operation))
+            read = [a.expression.columns for a in every if a.expression is not None]
             return chain(keys, *read)
         case _ if isinstance(operation, steps.Join):
             side = ("left", "right")[position]
@@ -96,11 +98,22 @@ def cut_down(operation: Operation, inputs: tuple[pa.Schema, ...]) -> Operation:
         operation, steps.WindowAggregate | steps.RunningAggregate | steps.PartialAggregate
     ):
         return operation
-    aggregates = tuple(
-        a if a.expression is None else replace(a, expression=a.expression.over(inputs[0]))
-        for a in operation.aggregates
-    )
+    aggregates = tuple(_over(each, inputs[0]) for each in operation.aggregates)
+    if isinstance(operation, steps.RunningAggregate) and operation.presence is not None:
+        presence = _over(operation.presence, inputs[0])
+        return replace(operation, aggregates=aggregates, presence=presence)
     return replace(operation, aggregates=aggregates)
+
+
+def _over(of: steps.Aggregate, schema: pa.Schema) -> steps.Aggregate:
+    return of if of.expression is None else replace(of, expression=of.expression.over(schema))
+
+
+def _presence(operation: Operation) -> tuple[steps.Aggregate, ...]:
+    """Of an aggregate that puts out a changelog what tells which keys have a result."""
+    if isinstance(operation, steps.RunningAggregate) and operation.presence is not None:
+        return (operation.presence,)
+    return ()
 
 
 def build_operator(
@@ -153,8 +166,12 @@ def build_operator(
         case steps.PartialAggregate(keys, aggregates, pane_us):
             functions = _functions(aggregates)
             return PartialAggregate(name, inputs[0], keys, functions, pane_us=pane_us)
-        case steps.RunningAggregate(keys, aggregates):
+        case steps.RunningAggregate(keys, aggregates, None):
             return RunningAggregate(name, inputs[0], keys, _functions(aggregates), manager=manager)
+        case steps.RunningAggregate(keys, aggregates):
+            [counted] = _functions(_presence(operation))
+            of = _functions(aggregates)
+            return ChangingAggregate(name, inputs[0], keys, of, counted, manager=manager)
         case steps.WindowAggregate():
             return _aggregate(operation, name, inputs[0], manager)
         case _ if isinstance(operation, steps.Join):

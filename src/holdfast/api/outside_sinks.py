@@ -50,7 +50,9 @@ class OutsideSinks:
             topic: The topic, which exists.
             format: `json`, an object of all columns; `avro` or `protobuf`, the same as a record,
                 with `registry`; `string` or `bytes`: the column `value`.
-            key: The column, or columns, of the record's key.
+            key: The column, or columns, of the record's key. A changelog is written by its key,
+                for topics that are compacted: a record is the row that a key has now, and one
+                without a value says that it has none any more.
             exactly_once: Write in transactions; otherwise results are there as soon as they are
                 made, and a failure may write some of them again.
             commit_interval: From the beginning of a transaction to that of the next, at least;
@@ -70,6 +72,7 @@ class OutsideSinks:
             format=format,
             key=key,
             schema=self.schema,
+            changelog=self.step.changelog,
             transactional_id=transactional_id,
             exactly_once=exactly_once,
             commit_interval=commit_interval,
@@ -119,6 +122,7 @@ class OutsideSinks:
         partition_by: str | Sequence[str] = (),
         every: str = "1 second",
         merge_every: str | None = "10 minutes",
+        key: str | Sequence[str] = (),
     ) -> None:
         """Write the stream into a Delta table, each tuple once; see docs/files.md.
 
@@ -131,6 +135,8 @@ class OutsideSinks:
             every: How late rows may appear, beside the time that writing takes; each instance makes
                 a version of the table so often, if there are rows.
             merge_every: How often small files of the table are merged; None: never.
+            key: Of a changelog the columns by which a row of the table is replaced or deleted, by
+                default its own.
 
         Raises:
             DataflowError: An argument makes no sense, the table has other columns, or the package
@@ -139,8 +145,15 @@ class OutsideSinks:
         from holdfast.driver.delta_sink import delta_sink
 
         by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        keys = (key,) if isinstance(key, str) else tuple(key)
         sink = delta_sink(
-            path, schema=self.schema, partition_by=by, every=every, merge_every=merge_every
+            path,
+            schema=self.schema,
+            partition_by=by,
+            every=every,
+            merge_every=merge_every,
+            changelog=self.step.changelog,
+            key=keys,
         )
         self._write_outside(sink, path, name)
 

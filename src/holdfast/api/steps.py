@@ -57,6 +57,19 @@ class Aggregate:
     percentages: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A stream of changes; see core/model/changes.py.
+
+    Attributes:
+        keys: Columns by which the table has at most one row each; None: nobody knows any.
+        is_paired: Whether each `update_before` is followed by an `update_after` of its key.
+    """
+
+    keys: tuple[str, ...] | None
+    is_paired: bool
+
+
 # -- sources --------------------------------------------------------------------------------------
 
 
@@ -241,12 +254,19 @@ class WindowAggregate:
 
 @dataclass(frozen=True, slots=True)
 class RunningAggregate:
-    """Aggregates per key of all tuples there have been, put out after each; as there."""
+    """Aggregates per key of all tuples there have been, put out after each; as there.
+
+    Attributes:
+        keys: Columns; maybe none.
+        aggregates: The results.
+        presence: Of a changelog: an aggregate that is above zero while a key has a result.
+    """
 
     WORD: ClassVar = "running_aggregate"
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
+    presence: Aggregate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +436,7 @@ class Step:
         unit: The HA unit it belongs to.
         schema: Attributes of its output, without the time column.
         inputs: The steps it reads.
+        changelog: What is known of its output, if that says how a table changes.
     """
 
     operation: Operation
@@ -423,6 +444,7 @@ class Step:
     unit: str
     schema: pa.Schema
     inputs: tuple[Step, ...] = ()
+    changelog: Changelog | None = None
 
     @property
     def feedback(self) -> tuple[Step, ...]:

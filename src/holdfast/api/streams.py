@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
 from holdfast.api import steps
+from holdfast.api.changelogs import (
+    aggregated,
+    joined_changes,
+    kept_by_filter,
+    kept_by_select,
+    kept_by_union,
+    require_no_changes,
+    require_rows,
+)
 from holdfast.api.clauses import (
     ddl,
     known_column,
     parse_aggregate,
-    parse_column,
     require_key,
     require_name,
 )
@@ -27,12 +36,16 @@ from holdfast.api.dead_letters import (
 from holdfast.api.distinct_counts import counts_distinct, with_distinct_counts
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
 from holdfast.api.functions import Function, Kind, python_function
+from holdfast.api.joins import joined
 from holdfast.api.operators import build_operator, is_arbitrary
 from holdfast.api.outside_sinks import OutsideSinks
 from holdfast.api.processors import processor_of
-from holdfast.api.steps import Step, held_back
+from holdfast.api.resampling import resampling
+from holdfast.api.steps import Changelog, Step, held_back
 from holdfast.api.windows import AnyWindow, CountWindow, SessionWindow, Window, duration_us
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.changes import CHANGE_COLUMN
+from holdfast.core.model.column_names import quoted
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -85,7 +98,8 @@ class Stream(OutsideSinks):
         if not pa.types.is_boolean(compiled.type):
             raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
         good = self._divert([compiled], dead_letters)
-        return good._then(steps.Filter(compiled), self.schema)
+        changes = kept_by_filter(self.step.changelog)
+        return good._then(steps.Filter(compiled), self.schema, changes=changes)
 
     def select(self, *expressions: str, dead_letters: str | None = None) -> Stream:
         """Compute Spark SQL expressions, e.g. `select("auction", "price * 0.908 AS price")`.
@@ -94,10 +108,31 @@ class Stream(OutsideSinks):
             expressions: `expression AS name`, columns, or `*` for all columns.
             dead_letters: As in `filter`.
         """
-        compiled = compile_projection(expressions, self.schema, self.flow.functions)
-        schema = pa.schema([pa.field(e.name, e.type) for e in compiled])
+        texts = list(expressions)
+        if self.step.changelog is not None and "*" not in map(str.strip, texts):
+            texts.append(CHANGE_COLUMN)
+        compiled = compile_projection(texts, self.schema, self.flow.functions)
+        schema = schema_of(compiled)
         good = self._divert(compiled, dead_letters)
-        return good._then(steps.Select(tuple(compiled)), schema)
+        changes = kept_by_select(self.step.changelog, compiled)
+        return good._then(steps.Select(tuple(compiled)), schema, changes=changes)
+
+    def _projected(self, texts: Sequence[str], changes: Changelog | None) -> Stream:
+        """A `select` by which rows become changes, or changes rows; see `Changelog`."""
+        compiled = compile_projection(texts, self.schema, self.flow.functions)
+        return self._then(steps.Select(tuple(compiled)), schema_of(compiled), changes=changes)
+
+    def as_feed(self, kind: str = "change") -> Stream:
+        """Of a changelog its changes as rows, of which any operator may be asked.
+
+        Args:
+            kind: The name of the column that says what a change is: `insert`, `update_before`,
+                `update_after` or `delete`.
+        """
+        if self.step.changelog is None:
+            raise DataflowError("as_feed is of changelogs; see aggregate(emit='changelog')")
+        columns = [quoted(each) for each in self.schema.names if each != CHANGE_COLUMN]
+        return self._projected([*columns, f"{CHANGE_COLUMN} AS {quoted(kind)}"], None)
 
     def map_batches(
         self,
@@ -177,12 +212,13 @@ class Stream(OutsideSinks):
         if ERROR_COLUMN in map(str.lower, self.schema.names):
             raise DataflowError(f"dead letters have a column {ERROR_COLUMN!r}; rename yours")
         is_bad = Evaluable(expressions, is_negated=True)
-        bad = self._then(steps.Filter(is_bad), self.schema)
+        changes = kept_by_filter(self.step.changelog)
+        bad = self._then(steps.Filter(is_bad), self.schema, changes=changes)
         columns: list[Expression] = [*compile_projection(["*"], self.schema), Failure(expressions)]
         schema = self.schema.append(pa.field(ERROR_COLUMN, pa.string()))
-        bad._then(steps.Select(tuple(columns)), schema).sink(sink)
+        bad._then(steps.Select(tuple(columns)), schema, changes=changes).sink(sink)
         is_good = Evaluable(expressions, is_negated=False)
-        return self._then(steps.Filter(is_good), self.schema)
+        return self._then(steps.Filter(is_good), self.schema, changes=changes)
 
     def sample(self, fraction: float) -> Stream:
         """Keep each tuple with this probability, above 0 and up to 1."""
@@ -209,7 +245,8 @@ class Stream(OutsideSinks):
         if order not in ("time", "arrival"):
             raise DataflowError(f"union(order={order!r}); it is 'time' or 'arrival'")
         operation = steps.Union("arrival") if order == "arrival" else steps.Union()
-        return self._then(operation, self.schema, *(other.step for other in others))
+        every = (self.step, *(other.step for other in others))
+        return self._then(operation, self.schema, *every[1:], changes=kept_by_union(every))
 
     def loop(self, name: str) -> LoopStream:
         """This stream together with what comes back, which `close(...)` says later.
@@ -222,6 +259,7 @@ class Stream(OutsideSinks):
         Args:
             name: Of the loop.
         """
+        require_rows(steps.Loop(), (self.step,))
         name = self.flow.unique_name(require_name(name))
         step = Step(steps.Loop(), name, f"{name}~loop", self.schema, (self.step,))
         self.flow.steps.append(step)
@@ -259,10 +297,13 @@ class Stream(OutsideSinks):
             name: Name of the operator and, by default, of its HA unit.
             emit: `final` gives one tuple per key and window when the window has closed;
                 `changes` gives the running result after each tuple, and is needed without windows:
-                what a key has so far is never final.
+                what a key has so far is never final. `changelog`, without windows, says of each
+                result whether it is new, and which one it replaces.
         """
-        if emit not in ("final", "changes"):
-            raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
+        if emit not in ("final", "changes", "changelog"):
+            raise DataflowError(f"emit={emit!r}; it is 'final', 'changes' or 'changelog'")
+        if emit == "changelog":
+            return aggregated(self, aggregates, name or "aggregate")
         if self.windows is None:
             return self._running(aggregates, name or "aggregate", emit)
         if emit == "changes" and not self.windows.is_plain:
@@ -320,13 +361,18 @@ class Stream(OutsideSinks):
                 `semi` and `anti`, left tuples with and without a match.
             emit: With windows, `final` gives all pairs when the window has closed, with the tuple
                 time of its last microsecond; `changes` each as soon as both have arrived, with the
-                later one's, which `left` does not go with.
+                later one's, which `left` does not go with. `changelog`, without windows and
+                `within`: as `inner`, `left`, `right` or `full` join of rows and of changelogs.
             within: The least and the greatest time from a left tuple to a right one that it
                 matches, e.g. `("-5 minutes", "1 hour")`; both are included.
             where: With `within`, what must hold of the output columns of a pair, as Spark SQL.
         """
-        from holdfast.api.joins import joined
-
+        if emit == "changelog":
+            if self.windows is not None or within is not None or where is not None:
+                raise UnsupportedError("join(emit='changelog') has no windows, within and where")
+            pairs = [(on, on)] if isinstance(on, str) else list(on)
+            return joined_changes(self, other, on=pairs, select=select, how=how,
+                                  name=name or "join")  # fmt: skip
         operation = joined(self, other, on=on, select=select, how=how, emit=emit, within=within,
                            where=where)  # fmt: skip
         return self._stateful(operation, name or "join", (self.step, other.step))
@@ -430,28 +476,7 @@ class Stream(OutsideSinks):
             on: With `at`, a column both have, or pairs (column, column of `at`); the key.
             name: Name of the operator and, by default, of its HA unit.
         """
-        if (every is None) == (at is None):
-            raise DataflowError("resample needs either every=... or at=...")
-        if every is not None and on:
-            raise DataflowError("resample(every=...) takes its key from key_by(...), not from on=")
-        if at is not None and self.keys:
-            raise DataflowError("resample(at=...) takes its key from on=, not from key_by(...)")
-        pairs = [(on, on)] if isinstance(on, str) else list(on)
-        keys: list[tuple[str, ...]] = [self.keys]
-        if at is not None:
-            for mine, theirs in pairs:
-                kinds = known_column(mine, self.schema).type, known_column(theirs, at.schema).type
-                if kinds[0] != kinds[1]:
-                    raise DataflowError(
-                        f"resample on {mine} ({kinds[0]}) and {theirs} ({kinds[1]})"
-                    )
-            keys = [tuple(mine for mine, _ in pairs), tuple(theirs for _, theirs in pairs)]
-        operation = steps.Resample(
-            tuple(parse_column(text, self.schema) for text in columns),
-            tuple(keys),
-            duration_us(within),
-            None if every is None else duration_us(every),
-        )
+        operation = resampling(self, columns, within=within, every=every, at=at, on=on)
         inputs = (self.step,) if at is None else (self.step, at.step)
         return self._stateful(operation, name or "resample", inputs)
 
@@ -460,35 +485,77 @@ class Stream(OutsideSinks):
         self.flow.add_sink(require_name(name), self.step)
 
     def _then(
-        self, operation: steps.Operation, schema: pa.Schema, *others: Step, word: str = ""
+        self,
+        operation: steps.Operation,
+        schema: pa.Schema,
+        *others: Step,
+        word: str = "",
+        changes: Changelog | EllipsisType | None = ...,
     ) -> Stream:
         """A stateless operator: in the same unit, unless its inputs come from several, it would
         merge rows there that are held back, or it is arbitrary: then what else is there would be
         recovered, and perhaps merged, as only that one needs it.
         """
         inputs = (self.step, *others)
+        changelog = self._changelog(operation, schema, inputs, changes)
         name = self.flow.unique_name(word or operation.WORD)
         is_mixed = bool(others) and any(map(held_back, inputs))
         is_apart = len({s.unit for s in inputs}) > 1 or is_mixed or is_arbitrary(operation)
         is_apart = is_apart or any(isinstance(s.operation, steps.Loop) for s in inputs)
         check_columns(schema.names, name)
         unit = self.next_unit or (name if is_apart else self.step.unit)
-        return self._added(Step(operation, name, unit, schema, inputs))
+        return self._added(Step(operation, name, unit, schema, inputs, changelog))
 
-    def _stateful(self, operation: steps.Stateful, name: str, inputs: tuple[Step, ...]) -> Stream:
-        """A stateful operator: in a unit of its own unless told otherwise."""
+    def _stateful(
+        self,
+        operation: steps.Stateful,
+        name: str,
+        inputs: tuple[Step, ...],
+        *,
+        changes: Changelog | EllipsisType | None = ...,
+    ) -> Stream:
+        """A stateful operator: in a unit of its own unless told otherwise.
+
+        Args:
+            operation: What it does.
+            name: Its name, and by default its unit's.
+            inputs: What it reads.
+            changes: Of one that takes changelogs: what is known of its own; None: it gives rows.
+        """
         name = self.flow.unique_name(require_name(name))
         try:
             operator = build_operator(operation, name, tuple(step.schema for step in inputs))
         except LocalProtocolError as error:
             raise DataflowError(str(error)) from None
         schema = operator.output_schema
+        changelog = self._changelog(operation, schema, inputs, changes)
         check_columns(schema.names, name)
-        return self._added(Step(operation, name, self.next_unit or name, schema, inputs))
+        unit = self.next_unit or name
+        return self._added(Step(operation, name, unit, schema, inputs, changelog))
+
+    def _changelog(
+        self,
+        operation: steps.Operation,
+        schema: pa.Schema,
+        inputs: tuple[Step, ...],
+        changes: Changelog | EllipsisType | None,
+    ) -> Changelog | None:
+        """What is known of an operator's changes; `...`: it is one of rows."""
+        if changes is ...:
+            require_rows(operation, inputs)
+            changes = None
+        if changes is None:
+            require_no_changes(schema, operation.WORD)
+        return changes
 
     def _added(self, step: Step) -> Stream:
         self.flow.steps.append(step)
         return Stream(self.flow, step)
+
+
+def schema_of(expressions: Sequence[CompiledExpression]) -> pa.Schema:
+    """Of what a projection gives."""
+    return pa.schema([pa.field(e.name, e.type) for e in expressions])
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,8 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
         case steps.Resample() as resample:
             return resampled(resample, step.inputs, inputs)
         case steps.RunningAggregate() as running:
+            if running.presence is not None:
+                raise UnsupportedError(f"{step.name}: no batch twin: it puts out a changelog")
             return _running_of_all(step.name, running, inputs[0])
         case steps.WindowAggregate() as aggregate:
             return _aggregate(step.name, aggregate, inputs[0])

@@ -31,6 +31,7 @@ from holdfast.api.steps import (
     Stateful,
     WindowAggregate,
 )
+from holdfast.core.model.changes import CHANGE_COLUMN
 from holdfast.driver.inspection import schema_from
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ _OTHER: Final = re.compile(r"(dataflow|unit|protection) (.*)")
 
 _GROWING: Final = {WindowAggregate.WORD, RunningAggregate.WORD}
 _AGGREGATES: Final = "aggregates=["
+_TAKES_BACK: Final = "presence=sum("
+"""Of an aggregate over a changelog."""
+_CHANGES: Final = re.compile(rf"[( ]{CHANGE_COLUMN} string[,)]")
+"""In the columns of a changelog."""
+_OTHERWISE: Final = "its input is computed otherwise"
 _PLAIN_WORDS: Final = 2
 """Of windows that are nothing but a size and a slide; see `window_words`."""
 
@@ -234,6 +240,13 @@ class _Read:
         read = [self.steps[name] for name in self.inputs(unit)]
         return {step.name if step.unit == unit else f"unit {step.unit}" for step in read}
 
+    def states_before(self, name: str) -> set[str]:
+        """All operators with state that its input has come through."""
+        found: set[str] = set()
+        for read in self.steps[name].inputs:
+            found |= self.states_before(read) | ({read} if self.steps[read].has_state else set())
+        return found
+
     def before(self, name: str) -> list[str]:
         """What is computed between a step and the sources or states that it comes from."""
         found: list[str] = []
@@ -273,6 +286,8 @@ class Comparison:
         found = [self._of_step(name, old, new) for name in new.steps | old.steps]
         found += [self._of_sink(name, old, new) for name in new.sinks | old.sinks]
         refused += [str(each) for each in found if each.state == "refused"]
+        of_steps = {each.name: each for each in found if each.kind != "sink"}
+        refused += self._of_changelogs(new, of_steps)
         both = [unit for unit in new.counts if unit in old.counts]
         for unit in both:
             refused += self._of_unit(unit, old, new)
@@ -313,6 +328,21 @@ class Comparison:
             return Change(name, now.word, change, "empty")
         return self._of_state(was, now, old, new)
 
+    @staticmethod
+    def _of_changelogs(new: _Read, found: Mapping[str, Change]) -> Iterator[str]:
+        """What is kept of changes takes them back later; so they must be those of before."""
+        for name, step in new.steps.items():
+            reads = [new.steps[each].columns or "" for each in step.inputs]
+            if found[name].state != "kept" or not any(map(_CHANGES.search, reads)):
+                continue
+            began = [each for each in new.states_before(name) if found[each].state != "kept"]
+            what = f"{', '.join(began)} would begin anew" if began else found[name].note
+            if began or _OTHERWISE in found[name].note:
+                yield (
+                    f"{name} holds what a changelog has come to, and {what}; say "
+                    f'state={{"{name}": "drop"}}, too'
+                )
+
     def _of_gone(self, was: _Step) -> Change:
         if not was.has_state and was.word not in _SOURCE:
             return Change(was.name, was.word, "gone")
@@ -337,10 +367,10 @@ class Comparison:
         if old.before(was.name) == new.before(now.name):
             return Change(now.name, now.word, change, "kept", "; ".join(notes))
         if wish == "keep":
-            notes.append("its input is computed otherwise")
+            notes.append(_OTHERWISE)
             return Change(now.name, now.word, "changed", "kept", "; ".join(notes))
         why = (
-            f'its input is computed otherwise; say state={{"{now.name}": "keep"}} to go on with '
+            f'{_OTHERWISE}; say state={{"{now.name}": "keep"}} to go on with '
             'what it holds, or "drop" to begin empty'
         )
         return Change(now.name, now.word, "changed", "refused", why)
@@ -408,8 +438,8 @@ def _operator(operators: Operators, step: _Step) -> dict[str, Any] | None:
 def _grown(was: _Step, now: _Step) -> bool:
     """Whether a step has the same aggregates or more of them, and is the same otherwise."""
     held, wanted = was.aggregates, now.aggregates
-    if held is None or wanted is None:
-        return False
+    if held is None or wanted is None or _TAKES_BACK in held[1]:
+        return False  # What began empty would be taken back what it has never been given.
     return held[1] == wanted[1] and set(held[0]) <= set(wanted[0])
 
 

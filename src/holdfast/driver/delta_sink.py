@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from holdfast.api.changelogs import upsert_keys
 from holdfast.api.windows import duration_us
+from holdfast.core.model.changes import CHANGE_COLUMN
 from holdfast.driver.packages import lacks
 from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.api.steps import Changelog
     from holdfast.shell.sinks.claimed_table import Said
 
 
@@ -34,6 +37,8 @@ class DeltaSink(TableSink):
         partition_by: Columns that it is partitioned by, if it has to be made.
         every_us: How late rows may appear.
         merge_every_us: How often small files are merged; None: never.
+        upserts: As of `DeltaSinkSpec`.
+        is_paired: As of `DeltaSinkSpec`.
     """
 
     table: str
@@ -41,6 +46,8 @@ class DeltaSink(TableSink):
     partition_by: tuple[str, ...]
     every_us: int
     merge_every_us: int | None = None
+    upserts: tuple[str, ...] | None = None
+    is_paired: bool = True
 
     @property
     def place(self) -> str:
@@ -59,18 +66,22 @@ class DeltaSink(TableSink):
             place,
             every_s,
             None if instance else merge_s,  # It is one table.
+            self.upserts,
+            self.is_paired,
         )
 
     def __str__(self) -> str:
         """What a checkpoint location depends on; what happens how often may change."""
         by = f" by {list(self.partition_by)}" if self.partition_by else ""
-        return f"{self.place}{by}"
+        key = "" if self.upserts is None else f", upserts by {list(self.upserts)}"
+        return f"{self.place}{by}{key}"
 
     # -- as a readable sink -----------------------------------------------------------------
 
     def read(self, name: str, spark: SparkSession, location: str, schema: pa.Schema) -> DataFrame:
         """All that the table holds now, whoever has written it; by way of the driver's memory."""
         del name, location
+        schema = without_changes(schema)
         rows = self._opened().to_pyarrow_table().select(schema.names).cast(schema)
         return spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
@@ -90,6 +101,8 @@ def delta_sink(
     partition_by: tuple[str, ...],
     every: str,
     merge_every: str | None = None,
+    changelog: Changelog | None = None,
+    key: tuple[str, ...] = (),
 ) -> DeltaSink:
     """The sink; arguments and errors as in `Stream.sink_delta`."""
     try:
@@ -97,6 +110,10 @@ def delta_sink(
         from deltalake.exceptions import DeltaError
     except ImportError:
         raise lacks("sink_delta", "deltalake", "delta") from None
+    if key and changelog is None:
+        raise DataflowError(f"sink_delta(key={key!r}) is of changelogs; rows are only added")
+    upserts = None if changelog is None else upsert_keys(changelog, key, f"the table {path}")
+    schema = without_changes(schema)
     for name in partition_by:
         if name not in schema.names:
             raise DataflowError(f"no column {name!r}; there are {', '.join(schema.names)}")
@@ -114,4 +131,11 @@ def delta_sink(
     except (DeltaError, OSError) as error:
         raise DataflowError(f"{path} cannot be a Delta table: {error}") from None
     merge_every_us = None if merge_every is None else duration_us(merge_every)
-    return DeltaSink(table, schema, partition_by, duration_us(every), merge_every_us)
+    every_us, is_paired = duration_us(every), changelog is None or changelog.is_paired
+    return DeltaSink(table, schema, partition_by, every_us, merge_every_us, upserts, is_paired)
+
+
+def without_changes(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows, without that of changes."""
+    at = schema.get_field_index(CHANGE_COLUMN)
+    return schema if at < 0 else schema.remove(at)

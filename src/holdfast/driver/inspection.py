@@ -130,13 +130,23 @@ def _described(recipe: Recipe) -> dict[str, Any]:
     if windows is not None:
         plain["windows"] = window_words(windows)
     if aggregates is not None:
-        plain["aggregates"] = [
-            [a.function, None if a.expression is None else a.expression.sql, a.name]
-            + ([list(a.percentages)] if a.percentages else [])
-            for a in aggregates
-        ]
+        plain["aggregates"] = [_words(each) for each in aggregates]
+    if "presence" in plain:
+        plain["presence"] = _words(plain["presence"])
     inputs = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in recipe.inputs]
     return {"name": recipe.name, "kind": recipe.operation.WORD, "inputs": inputs, "settings": plain}
+
+
+def _words(of: Aggregate) -> list[Any]:
+    words: list[Any] = [of.function, None if of.expression is None else of.expression.sql, of.name]
+    return [*words, list(of.percentages)] if of.percentages else words
+
+
+def _aggregate(words: list[Any], schema: pa.Schema) -> Aggregate:
+    """The aggregate that `_words` described."""
+    function, sql, name, *more = words
+    expression = None if sql is None else compile_expression(sql, schema)
+    return Aggregate(function, expression, name, "", tuple(more[0]) if more else ())
 
 
 def schema_from(text: str) -> pa.Schema:
@@ -160,16 +170,9 @@ def _operation(kind: str, settings: dict[str, Any], schemas: tuple[pa.Schema, ..
     if values.get("windows") is not None:
         values["windows"] = window_from(settings["windows"])
     if "aggregates" in values:
-        values["aggregates"] = tuple(
-            Aggregate(
-                function,
-                None if sql is None else compile_expression(sql, schemas[0]),
-                name,
-                "",
-                tuple(more[0]) if more else (),
-            )
-            for function, sql, name, *more in settings["aggregates"]
-        )
+        values["aggregates"] = tuple(_aggregate(w, schemas[0]) for w in settings["aggregates"])
+    if values.get("presence") is not None:
+        values["presence"] = _aggregate(settings["presence"], schemas[0])
     for name in ("fields", "match", "resampled"):
         if name in values:
             values[name] = tuple(tuple(each) for each in settings[name])

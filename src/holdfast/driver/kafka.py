@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from holdfast.api.changelogs import upsert_keys
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
-from holdfast.api.steps import FromKafka
+from holdfast.api.steps import Changelog, FromKafka
 from holdfast.api.windows import duration_us
+from holdfast.core.model.changes import CHANGE_COLUMN
 from holdfast.core.model.feed_rows import feed_schema
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
@@ -22,8 +24,10 @@ from holdfast.shell.kafka.client import (
     open_looker,
     partitions_of,
 )
+from holdfast.shell.kafka.debezium import CHANGE
+from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.decoding import ERROR, OFFSET, PARTITION, Decoder, attributes_of
-from holdfast.shell.kafka.encoding import Encoder
+from holdfast.shell.kafka.encoding import Changes, Encoder
 from holdfast.shell.kafka.ingest import TopicReading, too_few
 from holdfast.shell.kafka.protobuf import registry_for
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
@@ -89,6 +93,9 @@ class KafkaSource:
 
     def columns(self) -> tuple[str, ...]:
         """What the stream has of the log's columns, as expressions."""
+        if self.decoder.kind == DEBEZIUM:
+            names = [name for name in self.decoder.schema.names if name != CHANGE]
+            return (*(f"`{name}`" for name in names), f"{CHANGE} AS {CHANGE_COLUMN}")
         if self.decoder.kind in ("bytes", "string"):
             return _PLAIN_COLUMNS
         return tuple(f"`{name}`" for name in self.decoder.schema.names)
@@ -192,6 +199,7 @@ def kafka_source(
     has_dead_letters: bool,
     options: Mapping[str, str] | None,
     registry: str | Mapping[str, Any] | None = None,
+    key: tuple[str, ...] = (),
 ) -> KafkaSource:
     """Check what the user says of a source; see `Dataflow.source_kafka`.
 
@@ -210,6 +218,18 @@ def kafka_source(
         raise DataflowError(str(error)) from None
     if time is not None:
         _require_timestamp(time, attributes)
+    if format == DEBEZIUM:
+        if time is not None or delay is not None:
+            raise DataflowError(
+                "format='debezium' has Kafka's timestamps as tuple times, and no change is ever "
+                "late; leave time and delay out"
+            )
+        ahead = None
+    elif key:
+        raise DataflowError(f"key={key!r} is of format='debezium': what names a row of its table")
+    for name in key:
+        if name not in attributes.names:
+            raise DataflowError(f"no column {name!r}; there are {', '.join(attributes.names)}")
     return KafkaSource(
         cluster,
         _checked_topic(topic),
@@ -238,6 +258,7 @@ def kafka_sink(
     format: str,
     key: str | tuple[str, ...],
     schema: pa.Schema,
+    changelog: Changelog | None = None,
     transactional_id: str | None,
     exactly_once: bool,
     commit_interval: str | None,
@@ -254,6 +275,12 @@ def kafka_sink(
     try:
         encoder = Encoder(format, keys, _registry(format, registry), topic)
         cluster = KafkaCluster(servers, dict(options or {}))
+        if changelog is not None:
+            if tentative is not None:
+                raise DataflowError("tentative=... of a changelog; write its as_feed()")
+            keys = upsert_keys(changelog, keys, f"topic {topic}")
+            encoder = replace(encoder, keys=keys, changes=_ways_of(changelog))
+            schema = schema.remove(schema.get_field_index(CHANGE_COLUMN))
         encoder.check(schema)
         if tentative is not None:
             if _checked_topic(tentative) == topic:
@@ -267,6 +294,10 @@ def kafka_sink(
     interval_us = duration_us(commit_interval) if commit_interval else 0
     settings = transactional_id, exactly_once, interval_us
     return KafkaSink(cluster, topic, encoder, *settings, tentative)
+
+
+def _ways_of(changelog: Changelog) -> Changes:
+    return "paired" if changelog.is_paired else "single"
 
 
 def check_topics(flow: Graph) -> None:

@@ -17,6 +17,7 @@ from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator
 from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.changing_aggregate import ChangingAggregate
 from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.interval_join import IntervalJoin
@@ -47,6 +48,11 @@ ON_K = JoinLayout("j", (SCHEMA, SCHEMA), (["k"], ["k"]), FIELDS)
 
 def aggregate(keys: Sequence[str] = ("k",)) -> Operator:
     return WindowAggregate("a", SCHEMA, keys, AGGREGATES, size_us=40, slide_us=20)  # type: ignore[arg-type]
+
+
+def changing() -> Operator:
+    there = ("count", None, "there")
+    return ChangingAggregate("c", SCHEMA, ["k"], AGGREGATES, there)  # type: ignore[arg-type]
 
 
 def window_join() -> Operator:
@@ -88,6 +94,7 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "join": (join, ("k", "x"), 2),
     "interval join": (interval_join, ("k",), 2),
     "running": (lambda: RunningAggregate("r", SCHEMA, ["k"], AGGREGATES), ("k",), 1),  # type: ignore[arg-type]
+    "changing": (changing, ("k",), 1),
     "windows of some tuples": (keyed(CountWindows(3, 2)), ("k",), 1),
     "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),
     "windows from the first tuple": (keyed(TimeWindows(15, 10, is_epoch=False)), ("k",), 1),

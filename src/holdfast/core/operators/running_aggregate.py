@@ -90,12 +90,28 @@ class RunningAggregate(Operator):
         arguments, mask = groups.arguments_of(groups.evaluate(rows.batch), count, texts)
         keys = groups.keys_of(rows.batch, self._strings)
         running = np.empty((count, groups.value_words), dtype=np.int64)
+        former = self._former(keys)
         groups.update(self._manager, self._kept, texts, keys, arguments, mask, running)
-        batch = self._batch(keys, running)
+        out = self._put_out(rows, keys, former, running)
         self._renew()
-        # Copies: results that wait do not keep the memory that the rows came in.
-        out = Rows(batch, rows.time_us.copy(), rows.order.copy(), rows.created_us)
-        return Output((out,), cause)
+        return Output((out,), cause) if len(out.time_us) else NOTHING
+
+    def _former(self, keys: np.ndarray) -> np.ndarray:
+        """The accumulators of keys before a pass, int64 (n, v), zero where there are none yet; of
+        no row if nobody asks for them.
+        """
+        return np.empty((0, self._groups.value_words), dtype=np.int64)
+
+    def _put_out(
+        self, rows: Rows, keys: np.ndarray, former: np.ndarray, running: np.ndarray
+    ) -> Rows:
+        """What comes out for rows, given their keys' accumulators before the pass and after each.
+
+        It copies: results that wait do not keep the memory that the rows came in.
+        """
+        del former
+        batch = self._batch(keys, running)
+        return Rows(batch, rows.time_us.copy(), rows.order.copy(), rows.created_us)
 
     def closes_us(self, boundary_us: int) -> int:
         """None: results come with rows."""
@@ -144,7 +160,7 @@ class RunningAggregate(Operator):
     def _batch(self, keys: np.ndarray, values: np.ndarray) -> pa.RecordBatch:
         columns = self._groups.key_columns(keys, self._strings)
         columns += self._groups.result_columns(values, self._pages)
-        return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self._groups.fields))
 
     @property
     def _pages(self) -> StringPages | None:

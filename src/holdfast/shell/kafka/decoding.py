@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,11 +24,13 @@ from pyarrow import json as arrow_json
 
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US, outside, with_time
 from holdfast.shell.kafka.client import KafkaError
+from holdfast.shell.kafka.debezium import CHANGE, CHANGE_OF_LOG, NoChange, changes_of
+from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.few_records import read_few
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
 
-FORMATS = ("bytes", "string", "json", "arrow", *REGISTERED)
+FORMATS = ("bytes", "string", "json", "arrow", DEBEZIUM, *REGISTERED)
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
 POSITION = pa.schema([pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())])
 _AT = pa.timestamp("us", tz="UTC")
@@ -127,7 +130,7 @@ class Decoder:
 
         Args:
             records: At least one.
-            floor_us: The time of what has none: at least this, and the record's own.
+            floor_us: The time of what has none, and of a change: at least this, and the record's.
 
         Raises:
             KafkaError: A record cannot be decoded, and there are no dead letters.
@@ -136,6 +139,8 @@ class Decoder:
         records = self._with_stamps(records, errors)
         attributes, of = _DECODERS[self.kind](self, records, errors)
         times = self._times(attributes, records, of, errors)
+        if self.kind == DEBEZIUM and len(times):  # None is left out, and none overtakes another.
+            times = np.maximum.accumulate(np.maximum(times, max(floor_us, 0)))
         is_bad = np.zeros(len(of), np.bool_)
         if errors:
             self._require_dead_letters(records, errors)
@@ -217,11 +222,11 @@ def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
         return _PLAIN[kind]
     if schema is None:
         raise KafkaError(f"format={kind!r} needs a schema, e.g. 'id BIGINT, at TIMESTAMP'")
-    taken = {*POSITION.names, *DEAD.names}.intersection(schema.names)
+    taken = {*POSITION.names, *DEAD.names, CHANGE}.intersection(schema.names)
     if taken:
         raise KafkaError(f"column names {', '.join(sorted(taken))} are Holdfast's own; rename them")
     schema = pa.schema([f.with_nullable(True) for f in schema])
-    if kind == "json":
+    if kind in ("json", DEBEZIUM):
         for each in schema:
             if _holds(each.type, pa.types.is_map) or _holds(each.type, pa.types.is_binary):
                 raise KafkaError(
@@ -232,7 +237,7 @@ def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
             _read_json([b"{}"], schema)
         except _BAD as error:
             raise KafkaError(f"JSON cannot have this schema: {error}") from None
-    return schema
+    return schema.append(CHANGE_OF_LOG) if kind == DEBEZIUM else schema
 
 
 def _holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
@@ -283,6 +288,36 @@ def _decode_json(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows
             numbers.append(number)
     good = _halved(lines, numbers, errors, lambda part: _read_json(part, of.schema))
     return _in_place(good, records, of, errors)
+
+
+def _decode_debezium(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+    """A row for each change; of a bad record one with nulls."""
+    schema = of.schema.remove(of.schema.get_field_index(CHANGE))
+    told: list[list[tuple[str, bytes]]] = []
+    for number, value in enumerate(records.values):
+        try:
+            told.append(changes_of(value, schema.names))
+        except NoChange as error:
+            told.append([])
+            errors[number] = str(error)
+    numbers = [number for number, changes in enumerate(told) if changes]
+    lines = [[row for _, row in told[number]] for number in numbers]
+    good = _halved(
+        lines, numbers, errors, lambda part: _read_json(list(chain.from_iterable(part)), schema)
+    )
+    rows, pieces, counts = _joined(good, schema), [], []
+    at = 0
+    for number, changes in enumerate(told):
+        if number in errors:
+            pieces.append(_nulls(of.schema))
+            counts.append(1)
+            continue
+        kinds = pa.array([kind for kind, _ in changes], pa.string())
+        mine = rows.slice(at, len(changes))
+        pieces.append(pa.RecordBatch.from_arrays([*mine.columns, kinds], schema=of.schema))
+        counts.append(len(changes))
+        at += len(changes)
+    return _joined(pieces, of.schema), np.repeat(np.arange(len(told)), counts)
 
 
 def _in_place(
@@ -399,6 +434,7 @@ _DECODERS: dict[str, Callable[[Decoder, Records, dict[int, str]], _Rows]] = {
     "string": _decode_plain,
     "json": _decode_json,
     "arrow": _decode_arrow,
+    DEBEZIUM: _decode_debezium,
     **dict.fromkeys(REGISTERED, _decode_registered),
 }
 

@@ -14,16 +14,20 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.changes import CHANGE_COLUMN, COMES, UPDATE_BEFORE
 from holdfast.core.model.nested_types import is_nested
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import Registry
 
+Record: TypeAlias = tuple[bytes | None, bytes | None]
+"""Its key and its value."""
+Changes: TypeAlias = Literal["paired", "single"]
 FORMATS = ("bytes", "string", "json", *REGISTERED)
 HEADER = "holdfast"
 """Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
@@ -44,6 +48,8 @@ class Encoder:
         registry: Where the schemas of values are; None for formats without.
         topic: Whose values they are.
         stream: Of all records the key instead: they come in order, in one partition; empty: no.
+        changes: Of a changelog: whether each row that was is followed by what became of it, or may
+            stand alone; then it is gone as far as anybody knows. None: rows are no changes.
     """
 
     kind: str
@@ -51,6 +57,7 @@ class Encoder:
     registry: Registry | None = None
     topic: str = ""
     stream: str = ""
+    changes: Changes | None = None
 
     def check(self, schema: pa.Schema) -> None:
         """Raises `KafkaError` if these columns cannot be written so."""
@@ -73,9 +80,24 @@ class Encoder:
                 f"{columns}: select one, or use format='json'"
             )
 
-    def records(self, batch: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Key and value of every row; the last column, the time, is not written."""
+    def records(self, batch: pa.RecordBatch) -> Iterator[Record | None]:
+        """Key and value of every row, None of one that is not written, as what became of it is; the
+        last column, the time, is not written.
+        """
         attributes = batch.select(range(batch.num_columns - 1))
+        if self.changes is not None:
+            return self._upserts(attributes)
+        return self._plain_records(attributes)
+
+    def _upserts(self, changes: pa.RecordBatch) -> Iterator[Record | None]:
+        """What each change makes of its key."""
+        kinds = changes.column(CHANGE_COLUMN).to_pylist()
+        rows = changes.drop_columns([CHANGE_COLUMN])
+        passed_over = UPDATE_BEFORE if self.changes == "paired" else None
+        for kind, (key, value) in zip(kinds, self._plain_records(rows), strict=True):
+            yield None if kind == passed_over else (key, value if kind in COMES else None)
+
+    def _plain_records(self, attributes: pa.RecordBatch) -> Iterator[Record]:
         values = self._values(attributes)
         if self.stream:
             name = self.stream.encode()

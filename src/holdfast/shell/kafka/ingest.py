@@ -43,6 +43,7 @@ from holdfast.shell.kafka.client import (
     topic_id_in,
     topic_id_of,
 )
+from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.decoding import Decoder, Records
 from holdfast.shell.kafka.positions import Positions
 from holdfast.shell.storage.claim import Claim
@@ -539,6 +540,9 @@ class _Following:
         """Decode, put late tuples aside, append."""
         boundaries = self._boundaries
         floor_us = boundaries.boundary_us
+        if self._ingest.reading.decoder.kind == DEBEZIUM:  # Changes stay in the order of the log.
+            newest = [position.newest_us for position in self._positions.of.values()]
+            floor_us = max([floor_us, *newest])
         decoded = self._ingest.reading.decoder.decode(records, floor_us)
         good_us = np.where(decoded.is_bad, BEGINNING_US, decoded.times_us)
         self._note_newest(decoded.partitions, good_us)

@@ -103,15 +103,15 @@ class Sending:
         delivery = _Delivery(self, first_id)
         self._deliveries.append(delivery)
         self._require_wanted()
-        for number, (key, value) in enumerate(spec.encoder.records(batch), first_id):
+        for number, record in enumerate(spec.encoder.records(batch), first_id):
             header = [(HEADER, f"{spec.stream}/{number}")]
-            while not self._is_taken(key, value, header, delivery):
+            while record is not None and not self._is_taken(*record, header, delivery):
                 if not is_patient:
                     return False
                 self._producer.poll(_WAIT_S)
                 self._require_wanted()
             self._next_id = number + 1
-            delivery.given += 1
+            delivery.given += record is not None
             if number % 1024 == 0:
                 self._require_wanted()
                 self.moved_s = time.monotonic()

@@ -8,13 +8,15 @@ somebody else has committed the same names; what others do with the table does n
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from holdfast.core.model.changes import CHANGE_COLUMN, COMES, UPDATE_BEFORE
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.shell.sinks.base import Waits
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _RETRIES: Final = 10
+_NUMBER: Final = "__number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class DeltaSinkSpec:
         place: A folder or URL for what is to be remembered of the sink.
         interval_s: From one commit to the next.
         merge_s: From one merging of small files to the next; None: others do it.
+        upserts: Of a changelog: the columns by which rows are replaced and deleted; None: rows are
+            added.
+        is_paired: Of a changelog: whether each row that was is followed by what became of it.
     """
 
     stream: str
@@ -56,6 +62,8 @@ class DeltaSinkSpec:
     place: str
     interval_s: float
     merge_s: float | None = None
+    upserts: tuple[str, ...] | None = None
+    is_paired: bool = True
 
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> DeltaSinkWriter:
         """Open it. Raises as `DeltaSinkWriter`."""
@@ -146,6 +154,12 @@ class DeltaSinkWriter(ClaimedTableWriter):
         properties = self._progress.properties(self._incarnation, next_id, boundary_us)
         with _errors(self._spec):
             try:
+                if rows is not None and self._spec.upserts is not None:
+                    self._merge(rows, properties, self._spec.upserts)
+                    self._table.update_incremental()
+                    if self._progress.said(self._table).next_id == next_id:
+                        return True
+                    rows = None  # Changes that change nothing are no commit.
                 if rows is None:
                     self._table.create_write_transaction(
                         [], mode="append", schema=self._table.schema(), commit_properties=properties
@@ -159,6 +173,25 @@ class DeltaSinkWriter(ClaimedTableWriter):
         self._known_next_id()
         return True
 
+    def _merge(self, changes: pa.Table, properties: Any, keys: tuple[str, ...]) -> None:
+        """Make of the table what the changes make of it, in one commit, or in none."""
+        latest = last_changes(changes, keys, is_paired=self._spec.is_paired)
+        came = ", ".join(map(repr, COMES))
+        merger = self._table.merge(
+            latest,
+            " AND ".join(f"t.`{key}` IS NOT DISTINCT FROM s.`{key}`" for key in keys),
+            source_alias="s",
+            target_alias="t",
+            commit_properties=properties,
+        )
+        beside = [CHANGE_COLUMN]
+        merger = merger.when_matched_delete(f"s.`{CHANGE_COLUMN}` NOT IN ({came})")
+        merger = merger.when_matched_update_all(except_cols=beside)
+        merger = merger.when_not_matched_insert_all(
+            f"s.`{CHANGE_COLUMN}` IN ({came})", except_cols=beside
+        )
+        merger.execute()
+
     def tidy(self) -> None:
         """Have small files merged beside, if it is time."""
         if self._merging is not None:
@@ -168,6 +201,21 @@ class DeltaSinkWriter(ClaimedTableWriter):
         """Nothing is open; tuples that are in no commit are dropped."""
         if self._merging is not None:
             self._merging.join()
+
+
+def last_changes(changes: pa.Table, keys: Sequence[str], *, is_paired: bool) -> pa.Table:
+    """Of each key the last change.
+
+    Args:
+        changes: In their order.
+        keys: Columns; nulls are equal.
+        is_paired: Whether each row that was is followed by what became of it, maybe later.
+    """
+    if is_paired:
+        changes = changes.filter(pc.not_equal(changes.column(CHANGE_COLUMN), UPDATE_BEFORE))
+    numbered = changes.select(list(keys)).append_column(_NUMBER, pa.array(range(len(changes))))
+    last = numbered.group_by(list(keys)).aggregate([(_NUMBER, "max")])
+    return changes.take(last.column(f"{_NUMBER}_max"))
 
 
 def require_columns(table: DeltaTable, schema: pa.Schema, name: str) -> None:

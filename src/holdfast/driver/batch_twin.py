@@ -32,6 +32,7 @@ from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.operators.collected import COLLECTING
+from holdfast.driver.changelog_twin import changes_of_all
 from holdfast.driver.collected_twin import collected
 from holdfast.driver.function_twin import applied
 from holdfast.driver.join_twin import interval_join, join_of_all, window_join
@@ -169,7 +170,7 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
             return resampled(resample, step.inputs, inputs)
         case steps.RunningAggregate() as running:
             if running.presence is not None:
-                raise UnsupportedError(f"{step.name}: no batch twin: it puts out a changelog")
+                return _changes_of_all(step.name, running, running.presence, inputs[0])
             return _running_of_all(step.name, running, inputs[0])
         case steps.WindowAggregate() as aggregate:
             return _aggregate(step.name, aggregate, inputs[0])
@@ -395,15 +396,26 @@ def _running_of_all(name: str, of: steps.RunningAggregate, frame: DataFrame) -> 
     return frame.select(*_keys(of), *results, TIME_COLUMN)
 
 
+def _changes_of_all(
+    name: str, of: steps.RunningAggregate, presence: steps.Aggregate, frame: DataFrame
+) -> DataFrame:
+    keys, order = _keys(of), _order_of_arrival(name, frame)
+    every = replace(of, aggregates=(*of.aggregates, presence), presence=None)
+    *results, is_there = _after_each(name, every, frame, keys, order)
+    return changes_of_all(keys, frame, results, is_there, order)
+
+
 def _after_each(
     name: str,
     of: steps.WindowAggregate | steps.RunningAggregate,
     frame: DataFrame,
     groups: list[str],
+    order: list[Any] | None = None,
 ) -> list[Any]:
     """Results over the rows of a group so far. That of count(*) is the same in whatever order."""
-    order: list[Any] = [F.col(TIME_COLUMN)]
-    if any(a.sql != "count(*)" for a in of.aggregates):
+    is_given = order is not None
+    order = order or [F.col(TIME_COLUMN)]
+    if not is_given and any(a.sql != "count(*)" for a in of.aggregates):
         order = _order_of_arrival(name, frame)
     over = SqlWindow.partitionBy(*groups).orderBy(*order)
     over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)

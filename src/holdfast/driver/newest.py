@@ -1,4 +1,4 @@
-"""Of a sink whose rows replace each other, those that stand now: upserts by key, as a table."""
+"""Of a sink whose rows replace each other, or are changes, those that stand now: as a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from holdfast.core.model.changes import CHANGE_COLUMN, COMES
 from holdfast.core.model.column_names import quoted
 from holdfast.errors import OptionError
 
@@ -43,3 +44,18 @@ def newest_by(rows: DataFrame, by: Sequence[str], names: Sequence[str]) -> DataF
     is_one = F.col("__first") == F.col("__last")
     kept = F.when(is_one, F.col("__row")).otherwise(F.raise_error(F.lit(_SEVERAL)))
     return found.select(kept.alias("__row")).select("__row.*")
+
+
+def table_of(changes: DataFrame, *more: str) -> DataFrame:
+    """The rows that there are by the changes of a changelog: those that came less those that went.
+
+    Args:
+        changes: With `_change`.
+        more: Columns that are no part of the rows; the greatest of each is kept.
+    """
+    names = [quoted(each) for each in changes.columns if each not in (CHANGE_COLUMN, *more)]
+    sign = F.when(F.col(CHANGE_COLUMN).isin(*COMES), 1).otherwise(-1)
+    latest = [F.max(each).alias(each) for each in more]
+    counted = changes.groupBy(*names).agg(F.sum(sign).cast("int").alias("__rows"), *latest)
+    copies = F.explode(F.array_repeat(F.lit(0), F.col("__rows"))).alias("__copy")
+    return counted.select(*names, *more, copies).drop("__copy")

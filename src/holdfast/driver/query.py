@@ -22,6 +22,7 @@ from holdfast.driver.draining import commit_counters, wait_until_drained
 from holdfast.driver.feed_check import check_feed
 from holdfast.driver.measurements import Measurements, Observed
 from holdfast.driver.newest import newest_by as newest
+from holdfast.driver.newest import table_of
 from holdfast.driver.progress import (
     Heard,
     Progress,
@@ -541,13 +542,16 @@ class Query:
         objectives = Objectives(recovery_ms, delay_ms, overhead_percent, guarantee)
         return give_advice(self.measurements(), objectives)
 
-    def to_dataframe(self, sink: str | None = None, *, newest_by: Sequence[str] = ()) -> DataFrame:
+    def to_dataframe(
+        self, sink: str | None = None, *, newest_by: Sequence[str] = (), as_table: bool = False
+    ) -> DataFrame:
         """What a sink holds now.
 
         Args:
             sink: Its name, if there are several.
             newest_by: Of rows that are equal in these columns, the last one alone: what running
                 results of a key have come to.
+            as_table: Of a changelog the rows that there are by now, and not its changes.
 
         Raises:
             UnsupportedError: The sink is outside of the location, and to be read there.
@@ -563,6 +567,10 @@ class Query:
             raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)
         read = load_now if has_ended(path) else load
+        if as_table:
+            if self._flow.sinks[name].changelog is None:
+                raise OptionError(f"to_dataframe(as_table=True): sink {name} is no changelog")
+            return table_of(read(self._running.spark, path))
         if newest_by:
             rows = read(self._running.spark, path, metadata="true")
             return newest(rows, newest_by, self._flow.sinks[name].schema.names)

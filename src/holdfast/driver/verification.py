@@ -19,6 +19,7 @@ from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.batch_twin import ORDER, has_order, log_of, ordered, partitions_of
 from holdfast.driver.comparable import comparable
 from holdfast.driver.kept_part import kept_part
+from holdfast.driver.newest import table_of
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink, present
 from holdfast.errors import OptionError, UnsupportedError
@@ -130,7 +131,10 @@ def verify(
     if source not in ("recorded", "original"):
         raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
     part = kept_part(flow, sink, location)
-    rows = comparable(ordered(flow, spark, sink, location))
+    rows = ordered(flow, spark, sink, location)
+    if sink in flow.outside_sinks and flow.sinks[sink].changelog is not None:
+        rows = table_of(rows.drop(*ORDER), TIME_COLUMN)  # It holds what the changes come to.
+    rows = comparable(rows)
     columns = [quoted(column) for column in rows.columns if column not in (TIME_COLUMN, *ORDER)]
     # Instances that are gone promise nothing; None: all that have ever been are there.
     instances = (decided.instances or {}).get(flow.sinks[sink].unit)

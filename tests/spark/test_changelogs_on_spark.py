@@ -1,0 +1,117 @@
+"""Results that change, on real Spark tasks: feeds, tables, a Delta table; nodes are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast as hf
+from holdfast.errors import OptionError, UnsupportedError
+
+pytestmark = pytest.mark.slow
+NOW = {"availableNow": True}
+ORDERS = """
+    SELECT timestamp_micros(1700000000000000 + id * 1000) AS at, CAST(id % 7 AS INT) AS who,
+        id AS v, concat('item ', id % 3) AS item FROM range(0, 3000, 1, 1)
+"""
+PEOPLE = """
+    SELECT timestamp_micros(1700000000000500 + id * 400000) AS at, CAST(2 * id AS INT) AS who,
+        concat('name ', id) AS name FROM range(0, 6, 1, 1)
+"""
+
+
+def stream(spark: SparkSession, folder: Path, rows: str) -> DataFrame:
+    spark.sql(rows).write.parquet(str(folder))
+    return spark.readStream.schema(spark.sql(rows).schema).parquet(str(folder))
+
+
+def listed(frame: DataFrame) -> list[str]:
+    return sorted(map(str, frame.collect()))
+
+
+def test_counts_of_counts_come_and_go_as_the_rows_do(spark: SparkSession, tmp_path: Path) -> None:
+    """A feed as in Spark SQL, its table, counts over what changes, and a Delta table by key."""
+    flow = hf.Dataflow("changes")
+    orders = flow.source(
+        stream(spark, tmp_path / "orders", ORDERS), name="orders", time="at", trigger=NOW
+    )
+    orders.sink("orders")
+    per_key = orders.key_by("who", "item").aggregate(
+        "count(*) AS n", "sum(v) AS total", "max(item) AS latest", emit="changelog", name="counts"
+    )
+    per_key.sink("counts")
+    per_key.filter("n > 100").select("who", "item", "total").sink_delta(
+        str(tmp_path / "large"), name="large", every="100 milliseconds"
+    )
+    how_many = per_key.key_by("n").aggregate(
+        "count(*) AS keys", "avg(total) AS mean", emit="changelog", name="spread"
+    )
+    how_many.sink("spread")
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=hf.Checkpointed(),
+        parallelism={"counts": 2},
+    )
+    for node in ("counts[0]", "spread[0]"):
+        os.kill(query.pid(node), signal.SIGKILL)
+    assert query.awaitTermination(240)
+    assert query.verify("counts").is_identical
+    assert query.verify("large").is_identical
+    spark.sql(ORDERS).createOrReplaceTempView("orders_now")
+    table = spark.sql("""
+        SELECT who, item, count(*) AS n, sum(v) AS total, max(item) AS latest FROM orders_now
+        GROUP BY who, item
+    """)
+    assert listed(query.to_dataframe("counts", as_table=True)) == listed(table)
+    feed = query.to_dataframe("counts")
+    assert feed.where("_change = 'insert'").count() == 21
+    assert feed.where("_change = 'update_before'").count() == 3_000 - 21
+    wanted = table.where("n > 100").selectExpr("who", "item", "total")
+    rows = DeltaTable(tmp_path / "large").to_pyarrow_table().to_pylist()
+    assert sorted(str(tuple(row.values())) for row in rows) == sorted(
+        str(tuple(row)) for row in wanted.collect()
+    )
+    spread = table.groupBy("n").agg({"*": "count", "total": "avg"})
+    spread = spread.selectExpr("n", "`count(1)` AS keys", "`avg(total)` AS mean")
+    assert listed(query.to_dataframe("spread", as_table=True)) == listed(spread)
+    with pytest.raises(UnsupportedError, match="order of the input"):
+        query.verify("spread")
+    with pytest.raises(OptionError, match="no changelog"):
+        query.to_dataframe("orders", as_table=True)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_an_outer_join_takes_back_what_had_no_match(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    flow = hf.Dataflow("joins")
+    orders = flow.source(
+        stream(spark, tmp_path / "orders", ORDERS), name="orders", time="at", trigger=NOW
+    )
+    people = flow.source(
+        stream(spark, tmp_path / "people", PEOPLE), name="people", time="at", trigger=NOW
+    )
+    totals = orders.key_by("who").aggregate("sum(v) AS total", emit="changelog", name="totals")
+    columns = ["left.who", "left.total", "right.name", "right.who AS other"]
+    joined = totals.join(people, on="who", select=columns, how=how, emit="changelog", name="j")
+    joined.sink("joined")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=hf.Checkpointed())
+    os.kill(query.pid("j[0]"), signal.SIGKILL)
+    assert query.awaitTermination(240)
+    spark.sql(ORDERS).groupBy("who").agg({"v": "sum"}).selectExpr(
+        "who", "`sum(v)` AS total"
+    ).createOrReplaceTempView("totals_now")
+    spark.sql(PEOPLE).createOrReplaceTempView("people_now")
+    kind = "INNER" if how == "inner" else f"{how} OUTER"
+    wanted = spark.sql(f"""
+        SELECT t.who, t.total, p.name, p.who AS other
+        FROM totals_now t {kind} JOIN people_now p ON t.who = p.who
+    """)
+    assert wanted.count() > 3
+    assert listed(query.to_dataframe(as_table=True)) == listed(wanted)

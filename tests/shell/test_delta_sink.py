@@ -219,28 +219,36 @@ def test_a_writer_that_finds_another_claim_at_the_same_moment_begins_again(
     assert opened(spec(tmp_path), 3).next_id == 4
 
 
+@pytest.mark.parametrize("is_by_key", [False, True])
 def test_a_zombie_that_has_loaded_the_claim_of_another_writes_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_by_key: bool
 ) -> None:
     """The claim comes between its commit and its look at the table."""
-    zombie, load = opened(spec(tmp_path), 1), DeltaTable.update_incremental
+    of = upserts(tmp_path) if is_by_key else spec(tmp_path)
+    zombie = opened(of, 1)
+    load = DeltaTable.update_incremental
+
+    def more(writer: DeltaSinkWriter, name: str) -> None:
+        if is_by_key:
+            change(writer, (name, 1, NEW))
+        else:
+            append(writer, 1)
+        writer.sync()
 
     def claimed_meanwhile(self: DeltaTable) -> None:
         monkeypatch.setattr(DeltaTable, "update_incremental", load)
-        append(successor := opened(spec(tmp_path), 2), 1)
-        successor.sync()
+        more(opened(of, 2), "b")
         load(self)
 
-    def write_on() -> None:
-        for _ in range(2):
-            append(zombie, 1)
-            zombie.sync()
+    def both() -> None:
+        more(zombie, "a")
+        more(zombie, "c")
 
     monkeypatch.setattr(DeltaTable, "update_incremental", claimed_meanwhile)
     with pytest.raises(LogSuperseded, match="incarnation 2 writes it"):
-        write_on()
-    assert seen(tmp_path) == [0, 1]
-    assert opened(spec(tmp_path), 3).next_id == 2
+        both()
+    assert len(DeltaTable(tmp_path / "table").to_pyarrow_table()) == 2
+    assert opened(of, 3).next_id == 2
 
 
 CHANGES = pa.schema([("k", pa.string()), ("n", pa.int64()), ("_change", pa.string())])
@@ -291,6 +299,26 @@ def test_changes_replace_and_delete_the_rows_of_their_keys(tmp_path: Path) -> No
     change(writer, ("a", 6, GONE))
     writer.sync()
     assert table(tmp_path) == {"b": 5}
+
+
+def test_rows_have_keys_of_several_columns(tmp_path: Path) -> None:
+    columns = [("Who", pa.int32()), ("the item", pa.string()), ("n", pa.decimal128(9, 2))]
+    rows = pa.schema([*columns, ("at", AT)])
+    of = replace(spec(tmp_path, schema=rows), upserts=("Who", "the item"))
+    writer = opened(of, 1)
+    changes = [(1, "a", 1, NEW), (1, "b", 2, NEW), (2, "a", 3, NEW), (None, None, 4, NEW)]
+    for told in (changes, [(1, "b", 5, NOW), (2, "a", 3, GONE), (None, None, 6, NOW)]):
+        names = [*rows.names, "_change", "__time_us"]
+        listed = [dict(zip(names, (*row[:3], None, row[3], 1), strict=True)) for row in told]
+        batch = pa.RecordBatch.from_pylist(listed, schema=with_time(rows.append(CHANGES.field(2))))
+        writer.append(0, writer.next_id, batch, 0, 0)
+        writer.sync()
+    found = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
+    assert {(row["Who"], row["the item"]): int(row["n"]) for row in found} == {
+        (1, "a"): 1,
+        (1, "b"): 5,
+        (None, None): 6,
+    }
 
 
 def test_a_row_that_was_is_gone_where_nothing_need_follow(tmp_path: Path) -> None:

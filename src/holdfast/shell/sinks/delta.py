@@ -156,8 +156,7 @@ class DeltaSinkWriter(ClaimedTableWriter):
             try:
                 if rows is not None and self._spec.upserts is not None:
                     self._merge(rows, properties, self._spec.upserts)
-                    self._table.update_incremental()
-                    if self._progress.said(self._table).next_id == next_id:
+                    if self._known_next_id() == next_id:
                         return True
                     rows = None  # Changes that change nothing are no commit.
                 if rows is None:
@@ -179,7 +178,7 @@ class DeltaSinkWriter(ClaimedTableWriter):
         came = ", ".join(map(repr, COMES))
         merger = self._table.merge(
             latest,
-            " AND ".join(f"t.`{key}` IS NOT DISTINCT FROM s.`{key}`" for key in keys),
+            " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys),
             source_alias="s",
             target_alias="t",
             commit_properties=properties,

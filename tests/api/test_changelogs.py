@@ -19,6 +19,7 @@ from holdfast.driver.delta_sink import DeltaSink
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
+from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.encoding import Encoder
 
 
@@ -167,3 +168,12 @@ def test_a_topic_gets_the_row_that_a_key_has_now_and_nothing_for_one_that_has_no
     assert list(paired.records(batch)) == records
     single = Encoder("json", ("k",), changes="single")
     assert list(single.records(batch)) == [records[0], (b"a", None), *records[2:]]
+    nameless = batch.set_column(0, "k", pa.array([None] * 4, pa.string()))
+    with pytest.raises(KafkaError, match="`k` IS NOT NULL"):
+        list(paired.records(nameless))
+
+
+def test_a_topic_by_key_is_written_exactly_once() -> None:
+    """What a zombie writes once more would be the newest that compaction finds."""
+    with pytest.raises(DataflowError, match=r"exactly_once=False of a changelog.*as_feed"):
+        counts().sink_kafka("out", servers="localhost:9", topic="out", exactly_once=False)

@@ -68,6 +68,16 @@ def test_no_change_is_late_nor_overtakes_another() -> None:
     assert decoder().decode(given, 7_500).times_us.tolist() == [7_500, 7_500, 8_000]
 
 
+def test_an_update_of_the_key_is_of_two_rows() -> None:
+    """Whoever keeps the table by its key must delete the row that was."""
+    columns = attributes_of("debezium", TABLE)
+    given = records(change("u", ANN, row(7, "Ann")), change("u", ANN, ANNA))
+    decoded = Decoder("debezium", columns, keys=("id",)).decode(given, 0)
+    kinds = ["delete", "insert", "update_before", "update_after"]
+    assert decoded.batch.column(CHANGE).to_pylist() == kinds
+    assert decoded.batch.column("id").to_pylist() == [1, 7, 1, 1]
+
+
 UNIT = "org.apache.kafka.connect.data"
 TYPED = [
     ("io.debezium.time.Date", 19_000, pa.date32(), "2022-01-08"),

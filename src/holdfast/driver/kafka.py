@@ -233,7 +233,7 @@ def kafka_source(
     return KafkaSource(
         cluster,
         _checked_topic(topic),
-        Decoder(format, attributes, time, has_dead_letters, schemas),
+        Decoder(format, attributes, time, has_dead_letters, schemas, key),
         duration_us(delay) if delay else 0,
         None if idle is None else max(1, duration_us(idle) // 1000),
         _span_end("begin", begin, ("earliest", "latest")),
@@ -278,6 +278,11 @@ def kafka_sink(
         if changelog is not None:
             if tentative is not None:
                 raise DataflowError("tentative=... of a changelog; write its as_feed()")
+            if not exactly_once:
+                raise DataflowError(
+                    "exactly_once=False of a changelog: a former row that is written once more "
+                    "would stand for its key; write its as_feed()"
+                )
             keys = upsert_keys(changelog, keys, f"topic {topic}")
             encoder = replace(encoder, keys=keys, changes=_ways_of(changelog))
             schema = schema.remove(schema.get_field_index(CHANGE_COLUMN))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ _OPERATIONS: Final = {
     "d": ((DELETE, "before"),),
     "m": (),
 }
+_MOVED: Final = ((DELETE, "before"), (INSERT, "after"))
 _FULL: Final = (
     "which was not sent: have the database send whole rows (REPLICA IDENTITY FULL, or "
     "binlog_row_image=FULL)"
@@ -49,12 +50,15 @@ class NoChange(ValueError):
     """A record is no change of a row; the message says why."""
 
 
-def changes_of(value: bytes | None, columns: list[str]) -> list[tuple[str, bytes]]:
+def changes_of(
+    value: bytes | None, columns: list[str], keys: Sequence[str] = ()
+) -> list[tuple[str, bytes]]:
     """The changes that a record tells: their kinds, and the rows as JSON.
 
     Args:
         value: Of the record.
         columns: That a row should have.
+        keys: Those that name a row of the table. An update that changes one is another row's.
 
     Raises:
         NoChange: It tells none, or not the whole of it.
@@ -71,10 +75,21 @@ def changes_of(value: bytes | None, columns: list[str]) -> list[tuple[str, bytes
     if not isinstance(envelope, dict) or envelope.get("op") not in _OPERATIONS:
         what = envelope.get("op") if isinstance(envelope, dict) else envelope
         raise NoChange(f"it is no change of a row that Holdfast knows: op is {what!r}")
+    operations = _OPERATIONS[envelope["op"]]
+    if len(operations) > 1 and _is_another(envelope, keys):
+        operations = _MOVED
     return [
         (kind, _row(envelope.get(side), _types(given, side), columns, side))
-        for kind, side in _OPERATIONS[envelope["op"]]
+        for kind, side in operations
     ]
+
+
+def _is_another(envelope: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    """Whether the row has another key than it had."""
+    before, after = envelope.get("before"), envelope.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    return any(before.get(key) != after.get(key) for key in keys)
 
 
 class _Text(str):

@@ -107,6 +107,7 @@ class Decoder:
         time: The attribute with the event time; None: Kafka's timestamp of the record.
         has_dead_letters: Whether a record that cannot be decoded becomes a row; else it raises.
         registry: Where the schemas of records in Avro are; None for other formats.
+        keys: Of a database's table the columns of its primary key, as far as anybody says.
     """
 
     kind: str
@@ -114,6 +115,7 @@ class Decoder:
     time: str | None = None
     has_dead_letters: bool = False
     registry: Registry | None = None
+    keys: tuple[str, ...] = ()
 
     @cached_property
     def log_schema(self) -> pa.Schema:
@@ -296,7 +298,7 @@ def _decode_debezium(of: Decoder, records: Records, errors: dict[int, str]) -> _
     told: list[list[tuple[str, bytes]]] = []
     for number, value in enumerate(records.values):
         try:
-            told.append(changes_of(value, schema.names))
+            told.append(changes_of(value, schema.names, of.keys))
         except NoChange as error:
             told.append([])
             errors[number] = str(error)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.changes import CHANGE_COLUMN, COMES, UPDATE_BEFORE
+from holdfast.core.model.column_names import quoted
 from holdfast.core.model.nested_types import is_nested
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
@@ -95,6 +96,11 @@ class Encoder:
         rows = changes.drop_columns([CHANGE_COLUMN])
         passed_over = UPDATE_BEFORE if self.changes == "paired" else None
         for kind, (key, value) in zip(kinds, self._plain_records(rows), strict=True):
+            if key is None:
+                raise KafkaError(
+                    f"a row of the changelog has no {self.keys[0]}, which is its key in the topic; "
+                    f"leave such rows out, by filter({quoted(self.keys[0]) + ' IS NOT NULL'!r})"
+                )
             yield None if kind == passed_over else (key, value if kind in COMES else None)
 
     def _plain_records(self, attributes: pa.RecordBatch) -> Iterator[Record]:

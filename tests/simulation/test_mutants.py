@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from chain_mutants import CHAIN_MUTANTS
+from changing_mutants import CHANGING_MUTANTS
 from checkpoint_mutants import CHECKPOINT_MUTANTS
 from files_mutants import FILES_MUTANTS
 from finding import KeptSeeds, first_found, first_found_at
@@ -42,7 +43,7 @@ IN_CIRCLES = (
 """Bugs after which nodes turn in circles, each turn as dear as work: [I-LIVE] is seen sooner."""
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
 SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS | CHAIN_MUTANTS
-SEPARATE |= FILES_MUTANTS | RESCALING_MUTANTS
+SEPARATE |= FILES_MUTANTS | RESCALING_MUTANTS | CHANGING_MUTANTS
 ALL = SEPARATE | CHECKPOINT_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},

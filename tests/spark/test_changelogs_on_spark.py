@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
 from holdfast.errors import OptionError, UnsupportedError
+from holdfast_chaos.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.slow
 NOW = {"availableNow": True}
@@ -115,3 +118,58 @@ def test_an_outer_join_takes_back_what_had_no_match(
     """)
     assert wanted.count() > 3
     assert listed(query.to_dataframe(as_table=True)) == listed(wanted)
+
+
+def test_the_table_of_a_topic_is_that_of_the_database_though_nodes_are_killed(
+    spark: SparkSession, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """People move from city to city; the last of a city leaves it without a row."""
+    pytest.importorskip("confluent_kafka")
+    from kafka_topics import committed, produce
+
+    kafka.create_topic("moves", 2)
+    kafka.create_topic("cities", 2)
+    changes: list[tuple[int, bytes | None]] = []
+    lives: dict[int, int] = {}
+    for number in range(4_000):
+        who, city = number % 40, number * 7 % 11 if number < 3_960 else 1 + number % 2
+        before = {"id": who, "city": lives[who]} if who in lives else None
+        told = {"op": "u" if before else "c", "before": before, "after": {"id": who, "city": city}}
+        lives[who] = city
+        changes.append((who % 2, json.dumps(told).encode()))
+    flow = hf.Dataflow("moves")
+    people = flow.source_kafka(
+        servers=kafka.servers,
+        topic="moves",
+        format="debezium",
+        schema="id BIGINT, city BIGINT",
+        key="id",
+        partitions=2,
+        end={0: 2_000, 1: 2_000},
+    )
+    counts = people.key_by("city").aggregate("count(*) AS n", emit="changelog", name="counts")
+    counts.sink("feed")
+    counts.sink_kafka("table", servers=kafka.servers, topic="cities")
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path),
+        protection=hf.Checkpointed(interval="300 milliseconds"),
+        parallelism={"counts": 2},
+    )
+    for begin, node in ((0, "moves[0]"), (1_000, "counts[0]"), (2_000, "moves[1]")):
+        produce(kafka, "moves", changes[begin : begin + 1_000])
+        query.processAllAvailable()
+        os.kill(query.pid(node), signal.SIGKILL)
+    produce(kafka, "moves", changes[3_000:])
+    os.kill(query.pid("counts[1]"), signal.SIGKILL)
+    assert query.awaitTermination(240)
+    wanted = Counter(lives.values())
+    assert len(wanted) == 2
+    newest = {record.key(): record.value() for record in committed(kafka, "cities")}
+    assert len(newest) == 11
+    assert {key: json.loads(value) for key, value in newest.items() if value is not None} == {
+        str(city).encode(): {"city": city, "n": n} for city, n in wanted.items()
+    }
+    assert listed(query.to_dataframe("feed", as_table=True)) == sorted(
+        f"Row(city={city}, n={n})" for city, n in wanted.items()
+    )

@@ -39,6 +39,18 @@ def test_csv_with_bad_rows(
     assert "yesterday,attic,19.0" in shown
 
 
+def test_totals_by_key(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice as many orders make no more rows."""
+    example("totals_by_key")(spark, tmp_path)
+    total = sum(number % 500 for number in range(10_000))
+    assert f"97 customers, {total} in all" in capsys.readouterr().out
+    rows = DeltaTable(tmp_path / "totals").to_pyarrow_table().to_pylist()
+    wanted = {who: len(range(who, 10_000, 97)) for who in range(97)}
+    assert {row["customer"]: row["orders"] for row in rows} == wanted
+
+
 def test_files_to_delta(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

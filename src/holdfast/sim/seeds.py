@@ -12,6 +12,7 @@ from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.base import SPAN_US
+from holdfast.sim.workload.changing import changing_workload
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
 from holdfast.sim.workload.processes import process_workload
@@ -30,8 +31,10 @@ _ENDLESS_PERCENT = 10
 _LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
 _LOOP_EVERY = 25
+_CHANGELOG_EVERY, _CHANGELOG_AT = 50, 49
 MIXED, RANDOM, LOOP, PROCESS = "mixed", "random", "loop", "process"
-DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, PROCESS, *KNOWN, *BESIDE)
+CHANGELOG = "changelog"
+DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, PROCESS, CHANGELOG, *KNOWN, *BESIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,9 @@ class Run:
         kinds: The kinds of faults that may be drawn.
         keep: Which of the planned faults strike; None: all.
         tuples: Most tuples per source partition; None: all.
-        dataflow: One of `DATAFLOWS`; mixed is a random one, now and then a loop or a known one;
-            those of `ONLY` are random ones of one kind; those of `BESIDE` have worlds of their own.
+        dataflow: One of `DATAFLOWS`; mixed is a random one, now and then a loop, a changelog or a
+            known one; those of `ONLY` are random ones of one kind; those of `BESIDE` have worlds of
+            their own.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
     """
@@ -82,6 +86,8 @@ class Run:
             return random_workload(self.seed, self.tuples, self.approach, self.guarantee, only=only)
         if name == LOOP:
             return looped_workload(self.seed, self.tuples, self.approach)
+        if name == CHANGELOG:
+            return changing_workload(self.seed, self.tuples, self.approach)
         if name == PROCESS:
             return process_workload(self.seed, self.tuples, self.approach, self.guarantee)
         return known_workload(name, self.seed, self.tuples, self.approach, self.guarantee)
@@ -89,8 +95,12 @@ class Run:
     def _mixed(self) -> str:
         if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1:
             return KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
-        may_loop = self.approach in (None, *CUTS) and self.guarantee in (None, "precise")
-        return LOOP if may_loop and self.seed % _LOOP_EVERY == _LOOP_EVERY // 2 else RANDOM
+        is_precise = self.guarantee in (None, "precise")
+        may_loop = is_precise and self.approach in (None, *CUTS)
+        if may_loop and self.seed % _LOOP_EVERY == _LOOP_EVERY // 2:
+            return LOOP
+        is_changelog = is_precise and self.seed % _CHANGELOG_EVERY == _CHANGELOG_AT
+        return CHANGELOG if is_changelog else RANDOM
 
     def command(self) -> str:
         """How to see it again."""

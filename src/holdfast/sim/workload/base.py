@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodeLimits, NodePlan, UnitProtection
     from holdfast.core.model.ids import StreamId
     from holdfast.sim.draw import Draw
-    from holdfast.sim.workload.oracle import Meaning
+    from holdfast.sim.workload.oracle import Meaning, Table
     from holdfast.sim.workload.promises import Promise
 
 
@@ -300,6 +300,7 @@ def placed(
     limits: NodeLimits,
     protection: Callable[[str], UnitProtection],
     conserved: dict[str, Conserved] | None = None,
+    tables: dict[str, Table] | None = None,
 ) -> Workload:
     """Plan a dataflow whose sources are recordings, and evaluate it.
 
@@ -310,6 +311,7 @@ def placed(
         limits: Bounds and periods of nodes.
         protection: Of a unit, by its name.
         conserved: Of sinks that chance decides what it cannot change.
+        tables: Of changelogs the rows that there are in the end.
     """
 
     def of_unit(unit: str) -> UnitProtection:
@@ -325,7 +327,7 @@ def placed(
     ports = {unit: ports_read(members) for unit, members in units_of(with_sinks).items()}
     instances = Counter(unit for unit, _ in dict.fromkeys((n.unit, n.index) for n in plan.nodes))
     oracle = Oracle(inputs, meanings, ports, instances)
-    expected = oracle.expected(with_sinks, conserved or {})
+    expected = oracle.expected(with_sinks, conserved or {}, tables)
     sources: dict[StreamId, Any] = dict(plan.sources)
     stood_for = {sink: one.step for sink, one in (conserved or {}).items()}
     promises = promises_of(flow, plan.nodes, stood_for)

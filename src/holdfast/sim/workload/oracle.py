@@ -83,9 +83,13 @@ class Conserved:
     is_whole: bool
 
 
+Table = Counter[tuple[Any, ...]]
+"""Rows that there are, each as often as it is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """A `Conserved` with the input rows counted.
+    """A `Conserved` with the input rows counted, or what the changes of a changelog come to.
 
     Attributes:
         columns: Of the sink.
@@ -159,16 +163,21 @@ class Oracle:
         self._instances = instances
         self._known: dict[str, list[TimedRow]] = {}
 
-    def expected(self, flow: Graph, conserved: dict[str, Conserved]) -> Expected:
+    def expected(
+        self, flow: Graph, conserved: dict[str, Conserved], tables: dict[str, Table] | None = None
+    ) -> Expected:
         """What the sinks of a dataflow must hold.
 
         Args:
             flow: The dataflow.
             conserved: Of sinks that chance decides what it cannot change.
+            tables: Of changelogs the rows that there are in the end.
         """
         found = Expected({})
         for sink, step in flow.sinks.items():
             names = tuple(step.schema.names)
+            if tables is not None and sink in tables:
+                found.adding[sink] = Adding(names, tables[sink], _changes_of(step))
             if sink in conserved:
                 given = Counter(map(conserved[sink].group, self.rows(conserved[sink].step)))
                 found.adding[sink] = Adding(names, given, conserved[sink])
@@ -327,6 +336,7 @@ class Oracle:
         self, name: str, of: steps.RunningAggregate, rows: list[TimedRow]
     ) -> list[TimedRow]:
         groups: dict[tuple[Any, ...], list[TimedRow]] = {}
+        former: dict[tuple[Any, ...], Values] = {}
         results: list[TimedRow] = []
         for row in _as_they_come(name, rows):
             key = _key(row, of.keys)
@@ -334,7 +344,18 @@ class Oracle:
             members.append(row)
             values = dict(zip(of.keys, key, strict=True)) | self._aggregates(of, members)
             since_us = _since(members)
-            results.append(TimedRow(row.time_us, values, since_us=since_us))
+            if of.presence is None:
+                results.append(TimedRow(row.time_us, values, since_us=since_us))
+                continue
+            was = former.get(key)
+            told = [("insert", values)]
+            if was is not None:
+                told = [("update_before", was), ("update_after", values)]
+            former[key] = values
+            results += [
+                TimedRow(row.time_us, each | {"_change": kind}, since_us=since_us)
+                for kind, each in told
+            ]
         return results
 
     def _aggregates(
@@ -424,6 +445,18 @@ class Oracle:
                     values |= dict(zip(keys, key, strict=True)) | self._aggregates(of, members)
                     results.append(TimedRow(whole[-1].time_us, values, since_us=_since(whole)))
         return results
+
+
+def _changes_of(step: Step) -> Conserved:
+    """What a row of a changelog adds to the table, or takes away."""
+
+    def said(row: TimedRow) -> tuple[Any, ...]:
+        return tuple(value for name, value in row.values.items() if name != "_change")
+
+    def weight(row: TimedRow) -> int:
+        return 1 if row.values["_change"] in ("insert", "update_after") else -1
+
+    return Conserved(step, said, said, weight, is_whole=True)
 
 
 def _united(inputs: list[list[TimedRow]], *, is_by_arrival: bool) -> list[TimedRow]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from holdfast_chaos.kafka_broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from holdfast.driver.query import Query
+
+_PATIENCE_S = 240.0
 
 
 def produce(broker: KafkaBroker, topic: str, records: list[tuple[int, bytes | None]]) -> None:
@@ -51,6 +57,16 @@ def committed(broker: KafkaBroker, topic: str) -> list[Any]:
             found.append(message)
     consumer.close()
     return sorted(found, key=lambda m: (m.partition(), m.offset()))
+
+
+def wait_for_records(broker: KafkaBroker, topic: str, count: int, query: Query) -> list[Any]:
+    """All messages of a topic as soon as there are so many, which the query writes."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while len(found := committed(broker, topic)) < count:
+        assert query.exception() is None, query.exception()
+        assert time.monotonic() < deadline_s, (len(found), query.status)
+        time.sleep(0.05)
+    return found
 
 
 def rows(broker: KafkaBroker, topic: str) -> list[dict[str, Any]]:

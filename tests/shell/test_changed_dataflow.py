@@ -250,7 +250,7 @@ def test_aggregates_that_are_added_begin_empty(session: Any, tmp_path: Path) -> 
         assert row["low"] == ids[key][0], "of the rows after the cut"
 
 
-def spreading(condition: str, *more: str) -> Callable[[Stream], None]:
+def spreading(condition: str, *more: str, sink: str = "spread") -> Callable[[Stream], None]:
     """Counts of counts, of some of them."""
 
     def build(rows: Stream) -> None:
@@ -260,7 +260,7 @@ def spreading(condition: str, *more: str) -> Callable[[Stream], None]:
             .key_by("n")
             .aggregate("count(*) AS keys", *more, emit="changelog", name="spread")
         )
-        made.select("n", "keys").sink("spread")
+        made.select("n", "keys").sink(sink)
 
     return build
 
@@ -275,9 +275,11 @@ def test_what_a_changelog_has_come_to_is_kept_with_all_before_it_or_not_at_all(
     asked: list[tuple[Callable[[Stream], None], dict[str, Wish], str]] = [
         (spreading("n > 1"), {}, ""),
         (spreading("n > 1"), {"counts": "drop"}, "spread holds what .*counts would begin anew"),
-        (spreading("n > 1"), both, ""),
+        (spreading("n > 1"), both, "sink spread.* counts, spread would begin anew"),
+        (spreading("n > 1", sink="more"), both, ""),
         (spreading("n > 2"), {"spread": "keep"}, "spread holds what .*computed otherwise"),
-        (spreading("n > 2"), {"spread": "drop"}, ""),
+        (spreading("n > 2"), {"spread": "drop"}, "sink spread.* spread would begin anew"),
+        (spreading("n > 2", sink="more"), {"spread": "drop"}, ""),
         (spreading("n > 1", "sum(key) AS sum"), {}, "spread.*it was"),
     ]
     for build, wishes, message in asked:
@@ -290,3 +292,40 @@ def test_what_a_changelog_has_come_to_is_kept_with_all_before_it_or_not_at_all(
         sign = 1 if row["_change"] in ("insert", "update_after") else -1
         stands[row["n"], row["keys"]] = stands.get((row["n"], row["keys"]), 0) + sign
     assert {of for of, count in stands.items() if count} == {(285, 2), (286, 5)}
+
+
+def keeping_table(path: Path, condition: str) -> Callable[[Stream], None]:
+    """The newest counts of some keys in a Delta table."""
+
+    def build(rows: Stream) -> None:
+        counts = rows.key_by("key").aggregate("count(*) AS n", emit="changelog", name="counts")
+        counts.filter(condition).sink_delta(str(path), name="table", every="100 milliseconds")
+
+    return build
+
+
+def test_a_table_by_key_goes_on_with_the_changes_that_have_made_it_or_not_at_all(
+    session: Any, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    job, table = Job(session, tmp_path), tmp_path / "table"
+    job.run(job.flow(keeping_table(table, "key < 5")))
+    job.flow(keeping_table(table, "key < 5")).drain(session, **job.how)
+    asked: list[tuple[str, dict[str, Wish], str]] = [
+        ("key < 4", {}, "sink table.* its input is computed otherwise"),
+        ("key < 5", {"counts": "drop"}, "sink table.* counts would begin anew"),
+    ]
+    for condition, wishes, message in asked:
+        flow = job.flow(keeping_table(table, condition))
+        [refused] = flow.changes(session, **job.how, state=wishes).refused
+        assert re.search(f"{message}; give it another name, and another place", refused), refused
+
+    def with_another_sink(rows: Stream) -> None:
+        keeping_table(table, "key < 5")(rows)
+        rows.filter("id < 0").sink("none")
+
+    job.run(job.flow(with_another_sink), is_last=True)
+    found = deltalake.DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert {row["key"]: row["n"] for row in found} == {
+        key: len(range(key, 2 * ROWS, 7)) for key in range(5)
+    }

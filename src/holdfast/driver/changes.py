@@ -10,7 +10,8 @@ the two are compared by the names of steps:
 - Aggregates may be added to it; they begin empty, with the tuples after the cut.
 - State that fits nobody, or whose operator is gone, is dropped only if somebody asks for that.
 - An operator that was not there begins empty, with the tuples after the cut.
-- Operators without state, and sinks, may change as they like, but for a sink's columns.
+- Operators without state, and sinks, may change as they like, but for a sink's columns. A sink of a
+  changelog holds what its changes have come to, so others do not go on with it.
 
 Whatever cannot be taken over is refused by name. Names that were not given are numbered in order
 (`aggregate2`), so where operators with state are added in front, names should be given.
@@ -142,6 +143,11 @@ class _Step:
         return self.word in _STATEFUL
 
     @property
+    def has_changes(self) -> bool:
+        """Whether its rows are those of a changelog."""
+        return _CHANGES.search(self.columns or "") is not None
+
+    @property
     def aggregates(self) -> tuple[list[str], str] | None:
         """Its aggregates, and what else is said of it but for its columns; None: it has none."""
         columns = self.columns
@@ -249,14 +255,14 @@ class _Read:
 
     def before(self, name: str) -> list[str]:
         """What is computed between a step and the sources or states that it comes from."""
-        found: list[str] = []
-        for read in self.steps[name].inputs:
-            step = self.steps[read]
-            if step.has_state or step.word in _SOURCE:
-                found.append(f"{step.word} {step.name}")
-            else:
-                found += [f"{step.word} {step.said}", *self.before(read)]
-        return found
+        return [each for read in self.steps[name].inputs for each in self.made_by(read)]
+
+    def made_by(self, name: str) -> list[str]:
+        """The same, with the step itself."""
+        step = self.steps[name]
+        if step.has_state or step.word in _SOURCE:
+            return [f"{step.word} {step.name}"]
+        return [f"{step.word} {step.said}", *self.before(name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +290,9 @@ class Comparison:
             return Changes((), ("it has a loop, whose nodes are at no cut in common",))
         refused = [*self._of_all(old, new)]
         found = [self._of_step(name, old, new) for name in new.steps | old.steps]
-        found += [self._of_sink(name, old, new) for name in new.sinks | old.sinks]
+        of_steps = {each.name: each for each in found}
+        found += [self._of_sink(name, old, new, of_steps) for name in new.sinks | old.sinks]
         refused += [str(each) for each in found if each.state == "refused"]
-        of_steps = {each.name: each for each in found if each.kind != "sink"}
         refused += self._of_changelogs(new, of_steps)
         both = [unit for unit in new.counts if unit in old.counts]
         for unit in both:
@@ -332,10 +338,10 @@ class Comparison:
     def _of_changelogs(new: _Read, found: Mapping[str, Change]) -> Iterator[str]:
         """What is kept of changes takes them back later; so they must be those of before."""
         for name, step in new.steps.items():
-            reads = [new.steps[each].columns or "" for each in step.inputs]
-            if found[name].state != "kept" or not any(map(_CHANGES.search, reads)):
+            is_fed = any(new.steps[each].has_changes for each in step.inputs)
+            if found[name].state != "kept" or not is_fed:
                 continue
-            began = [each for each in new.states_before(name) if found[each].state != "kept"]
+            began = _begun(new.states_before(name), found)
             what = f"{', '.join(began)} would begin anew" if began else found[name].note
             if began or _OTHERWISE in found[name].note:
                 yield (
@@ -397,16 +403,16 @@ class Comparison:
         old = [each[2] for each in held["settings"].get("aggregates", ())]
         return ", ".join(name for name in names if name not in old)
 
-    def _of_sink(self, name: str, old: _Read, new: _Read) -> Change:
+    def _of_sink(self, name: str, old: _Read, new: _Read, found: Mapping[str, Change]) -> Change:
         was, now = old.sinks.get(name), new.sinks.get(name)
         if now is None:
             return Change(name, "sink", "gone", note="what it holds stays")
         if was is None:
             return Change(name, "sink", "new")
         before, after = old.steps[was[0]], new.steps[now[0]]
-        if was == now and before == after:
+        reason = self._unlike(before, after, old, new, found) if after.has_changes else ""
+        if not reason and was == now and before == after:
             return Change(name, "sink", "same")
-        reason = ""
         if was[1] != now[1]:
             reason = f"it went{was[1] or ' to a log'}"
         elif before.unit != after.unit:
@@ -414,8 +420,22 @@ class Comparison:
         elif before.columns is None or before.columns != after.columns:
             reason = f"it holds {before.columns}"
         if reason:
-            return Change(name, "sink", "changed", "refused", f"{reason}; give it another name")
+            place = ", and another place" if after.has_changes and now[1] else ""
+            reason = f"{reason}; give it another name{place}"
+            return Change(name, "sink", "changed", "refused", reason)
         return Change(name, "sink", "changed")
+
+    @staticmethod
+    def _unlike(
+        before: _Step, after: _Step, old: _Read, new: _Read, found: Mapping[str, Change]
+    ) -> str:
+        """Why changes do not go on from what a sink has come to by others; empty: they do."""
+        held = "it holds what a changelog has come to, and"
+        states = new.states_before(after.name) | ({after.name} if after.has_state else set())
+        if began := _begun(states, found):
+            return f"{held} {', '.join(began)} would begin anew"
+        is_same = old.made_by(before.name) == new.made_by(after.name)
+        return "" if is_same else f"{held} {_OTHERWISE}"
 
     @staticmethod
     def _of_unit(unit: str, old: _Read, new: _Read) -> Iterator[str]:
@@ -427,6 +447,11 @@ class Comparison:
         if old.origins(unit) != new.origins(unit):
             was, now = (", ".join(sorted(read.origins(unit))) for read in (old, new))
             yield f"unit {unit} has read {was}, and would read {now}; give it another name"
+
+
+def _begun(states: set[str], found: Mapping[str, Change]) -> list[str]:
+    """Those of some operators with state that begin anew."""
+    return sorted(each for each in states if found[each].state != "kept")
 
 
 def _operator(operators: Operators, step: _Step) -> dict[str, Any] | None:

@@ -158,3 +158,15 @@ def test_unknown_names_and_texts_are_refused(tmp_path: Path) -> None:
         ):
             with pytest.raises(OptionError, match=why):
                 start(session, tmp_path, kept)
+
+
+def test_a_changelog_is_kept_whole_as_its_oldest_changes_count_for_ever(tmp_path: Path) -> None:
+    put(tmp_path / "in", 0)
+    flow = Dataflow("kept")
+    rows = flow.source_files(str(tmp_path / "in"), time="at", name="rows")
+    counts = rows.key_by("key").aggregate("count(*) AS n", emit="changelog", name="counts")
+    counts.sink("changes")
+    counts.as_feed().sink("feed")
+    with pytest.raises(OptionError, match=r"retention of sink 'changes'.*as_feed"):
+        retention.wanted(flow, {"changes": "1 day"})
+    assert not retention.wanted(flow, {"feed": "1 day"}).of["feed"].is_for_ever

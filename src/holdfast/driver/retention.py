@@ -52,9 +52,20 @@ def wanted(flow: Graph, given: str | Mapping[str, str] | None) -> Retentions:
         for step in flow.steps
         if isinstance(step.operation, FromFrame | FromFiles | FromKafka)
     }
-    elsewhere = "it is written elsewhere, where others say how long it is kept"
-    sinks = {sink: elsewhere if sink in flow.outside_sinks else "" for sink in flow.sinks}
+    sinks = {sink: _why_kept(flow, sink) for sink in flow.sinks}
     return Retentions(retentions_of(given, recorded, sinks))
+
+
+def _why_kept(flow: Graph, sink: str) -> str:
+    """Why nothing can be removed of a sink; empty: it can."""
+    if sink in flow.outside_sinks:
+        return "it is written elsewhere, where others say how long it is kept"
+    if flow.sinks[sink].changelog is not None:
+        return (
+            "without its oldest changes nobody knows the table that they come to; sink_delta and "
+            "sink_kafka keep the table itself, and as_feed() gives changes as rows, which may go"
+        )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

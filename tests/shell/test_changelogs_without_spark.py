@@ -40,20 +40,28 @@ def put(log: Path, part: int) -> None:
     ingest_log.append_batch(str(log), [file])
 
 
-def run(folder: Path, build: Callable[[Stream], None], protection: str, **how: Any) -> None:
-    """Three lives, one for each part of the input."""
+def run(
+    folder: Path,
+    build: Callable[[Stream], None],
+    protection: str,
+    instances: tuple[int, int, int] = (1, 1, 1),
+) -> None:
+    """Three lives, one for each part of the input; `instances`: of the unit `counts` in each."""
     log = folder / "log"
     ingest_log.prepare(str(log), META)
     with without_spark() as session:
         for part in range(3):
+            flow = Dataflow("changes")
+            build(flow.source_log(str(log), name="rows"))
+            query = flow.start(
+                session,
+                checkpointLocation=str(folder / "q"),
+                protection=PROTECTIONS[protection],
+                parallelism={"counts": instances[part]},
+            )
             put(log, part)
             if part == 2:
                 ingest_log.end(str(log))
-            flow = Dataflow("changes")
-            build(flow.source_log(str(log), name="rows"))
-            of = {"protection": PROTECTIONS[protection], **how}
-            query = flow.start(session, checkpointLocation=str(folder / "q"), **of)
-            if part == 2:
                 assert query.awaitTermination(100)
                 return
             query.processAllAvailable()
@@ -87,10 +95,16 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("protection", PROTECTIONS)
+@pytest.mark.parametrize(
+    ("protection", "instances"),
+    [("checkpoints", (2, 2, 2)), ("replay", (2, 2, 2)), ("checkpoints", (1, 3, 2))],
+    ids=["checkpoints", "replay", "elastic"],
+)
 def test_counts_of_counts_and_a_table_by_key_are_those_of_all_rows(
-    tmp_path: Path, protection: str
+    tmp_path: Path, protection: str, instances: tuple[int, int, int]
 ) -> None:
+    """Elastic restarts hand keys of the table to other instances."""
+
     def build(rows: Stream) -> None:
         counts = rows.key_by("key").aggregate(
             "count(*) AS n", "sum(id) AS total", emit="changelog", name="counts"
@@ -104,7 +118,7 @@ def test_counts_of_counts_and_a_table_by_key_are_those_of_all_rows(
         )
         spread.sink("spread")
 
-    run(tmp_path, build, protection, parallelism={"counts": 2})
+    run(tmp_path, build, protection, instances)
     feed = changes(tmp_path, "counts")
     kinds = Counter(change[CHANGE_COLUMN] for change in feed)
     updates = 3 * ROWS - 7

@@ -17,6 +17,7 @@ import holdfast as hf
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.streams import Stream
 from holdfast.core.model.changes import CHANGE_COLUMN, COMES
+from holdfast.errors import UnsupportedError
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.logs import open_reader
@@ -66,6 +67,9 @@ def run(
                 return
             query.processAllAvailable()
             query.stop()
+            if "even" in flow.sinks:
+                with pytest.raises(UnsupportedError, match="when the query has ended"):
+                    query.verify("even")
 
 
 def changes(folder: Path, sink: str) -> list[dict[str, Any]]:

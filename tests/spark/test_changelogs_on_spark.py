@@ -43,6 +43,7 @@ def test_counts_of_counts_come_and_go_as_the_rows_do(spark: SparkSession, tmp_pa
     per_key.filter("n > 100").select("who", "item", "total").sink_delta(
         str(tmp_path / "large"), name="large", every="100 milliseconds"
     )
+    per_key.sink_files(str(tmp_path / "files"), name="files", every="100 milliseconds")
     how_many = per_key.key_by("n").aggregate(
         "count(*) AS keys", "avg(total) AS mean", emit="changelog", name="spread"
     )
@@ -58,12 +59,14 @@ def test_counts_of_counts_come_and_go_as_the_rows_do(spark: SparkSession, tmp_pa
     assert query.awaitTermination(240)
     assert query.verify("counts").is_identical
     assert query.verify("large").is_identical
+    assert query.verify("files").is_identical, "it holds the changes, not what they come to"
     spark.sql(ORDERS).createOrReplaceTempView("orders_now")
     table = spark.sql("""
         SELECT who, item, count(*) AS n, sum(v) AS total, max(item) AS latest FROM orders_now
         GROUP BY who, item
     """)
     assert listed(query.to_dataframe("counts", as_table=True)) == listed(table)
+    assert listed(query.to_dataframe("files", as_table=True)) == listed(table)
     feed = query.to_dataframe("counts")
     assert feed.where("_change = 'insert'").count() == 21
     assert feed.where("_change = 'update_before'").count() == 3_000 - 21

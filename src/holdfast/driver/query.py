@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.coordinator.journal_entries import Ending
 from holdfast.core.haunit import told
 from holdfast.core.haunit.plan import Standby
+from holdfast.core.model.changes import CHANGE_COLUMN
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.core.model.shown_rows import together
 from holdfast.driver.advice import Advice, Objectives
@@ -558,22 +559,23 @@ class Query:
             OptionError: There is no such column.
         """
         name = self._flow.sink_name(sink)
+        step = self._flow.sinks[name]
+        if as_table and step.changelog is None:
+            raise OptionError(f"to_dataframe(as_table=True): sink {name} is no changelog")
         if name in self._flow.outside_sinks:
             outside = self._flow.outside_sinks[name]
             if isinstance(outside, ReadableSink):
-                schema = self._flow.sinks[name].schema
-                return outside.read(name, self._running.spark, self._location, schema)
+                rows = outside.read(name, self._running.spark, self._location, step.schema)
+                return table_of(rows) if as_table and CHANGE_COLUMN in rows.columns else rows
             place = outside.place
             raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)
         read = load_now if has_ended(path) else load
         if as_table:
-            if self._flow.sinks[name].changelog is None:
-                raise OptionError(f"to_dataframe(as_table=True): sink {name} is no changelog")
             return table_of(read(self._running.spark, path))
         if newest_by:
             rows = read(self._running.spark, path, metadata="true")
-            return newest(rows, newest_by, self._flow.sinks[name].schema.names)
+            return newest(rows, newest_by, step.schema.names)
         return read(self._running.spark, path)
 
     def verify(

@@ -18,6 +18,7 @@ from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.batch_twin import ORDER, has_order, log_of, ordered, partitions_of
 from holdfast.driver.comparable import comparable
+from holdfast.driver.delta_sink import DeltaSink
 from holdfast.driver.kept_part import kept_part
 from holdfast.driver.newest import table_of
 from holdfast.driver.originals import InputCheck, check_input
@@ -120,7 +121,8 @@ def verify(
     Raises:
         OptionError: `source` is something else.
         QueryFailedError: What the user gave cannot be read again.
-        UnsupportedError: The dataflow has changed there.
+        UnsupportedError: The dataflow has changed there, or the sink is a table by key that is not
+            done yet.
     """
     decided = registry_at(location)
     if decided.dataflow is not None:
@@ -130,14 +132,21 @@ def verify(
         )
     if source not in ("recorded", "original"):
         raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
+    # Instances that are gone promise nothing; None: all that have ever been are there.
+    instances = (decided.instances or {}).get(flow.sinks[sink].unit)
+    of = flow.outside_sinks.get(sink)
+    by_key = of if isinstance(of, DeltaSink) and of.upserts is not None else None
+    if by_key is not None and by_key.promised_us(sink, location, instances) < END_US:
+        raise UnsupportedError(
+            f"sink {sink} is a table by key, and more changes are to come: rows that they will "
+            "replace are neither right nor wrong. Verify it when the query has ended"
+        )
     part = kept_part(flow, sink, location)
     rows = ordered(flow, spark, sink, location)
-    if sink in flow.outside_sinks and flow.sinks[sink].changelog is not None:
+    if by_key is not None:
         rows = table_of(rows.drop(*ORDER), TIME_COLUMN)  # It holds what the changes come to.
     rows = comparable(rows)
     columns = [quoted(column) for column in rows.columns if column not in (TIME_COLUMN, *ORDER)]
-    # Instances that are gone promise nothing; None: all that have ever been are there.
-    instances = (decided.instances or {}).get(flow.sinks[sink].unit)
     stored = _stored(flow, spark, sink, location, instances)
     stored = replace(stored, rows=comparable(stored.rows))
     sources = _sources_before(flow.sinks[sink])

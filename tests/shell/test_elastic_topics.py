@@ -63,6 +63,7 @@ class Job:
         self.records, self.instances = records, instances
         broker.create_topic(topic, PARTITIONS)
         broker.create_topic(f"{topic}-out", 2)
+        broker.create_topic(f"{topic}-table", 2)
 
     def flow(self, *, is_changed: bool = False) -> hf.Dataflow:
         flow = hf.Dataflow("elastic")
@@ -86,6 +87,9 @@ class Job:
         seen.sink_files(str(self.place / "files"), name="files", every="200 milliseconds")
         seen.sink_delta(str(self.place / "delta"), name="delta", every="200 milliseconds")
         seen.sink_kafka("out", servers=self.broker.servers, topic=f"{self.topic}-out")
+        counts = keyed.aggregate("count(*) AS n", emit="changelog", name="counts")
+        counts.sink_kafka("table", servers=self.broker.servers, topic=f"{self.topic}-table")
+        counts.sink_delta(str(self.place / "table"), name="by_key", every="200 milliseconds")
         if is_changed:
             keyed.aggregate("sum(id) AS total", emit="changes", name="later").sink("later")
         return flow
@@ -115,6 +119,17 @@ class Job:
             wanted.setdefault((number * 10 // 70, number % 7), []).append(number)
         found = counted(streams / "sums", ("key", "n", "total"))
         assert sorted(found) == sorted((k, len(of), sum(of)) for (_, k), of in wanted.items())
+        self.require_tables_by_key()
+
+    def require_tables_by_key(self) -> None:
+        counts = {key: len(range(key, self.records, 7)) for key in range(7)}
+        table = pa.table(DeltaTable(str(self.place / "table")).to_pyarrow_table()).to_pylist()
+        assert sorted((row["key"], row["n"]) for row in table) == sorted(counts.items())
+        newest: dict[int, int] = {}
+        for row in rows_in(self.broker, f"{self.topic}-table"):
+            assert row["n"] == newest.get(row["key"], 0) + 1
+            newest[row["key"]] = row["n"]
+        assert newest == counts
 
 
 class Producing:

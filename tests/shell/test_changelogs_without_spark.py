@@ -99,39 +99,51 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("protection", "instances"),
-    [("checkpoints", (2, 2, 2)), ("replay", (2, 2, 2)), ("checkpoints", (1, 3, 2))],
-    ids=["checkpoints", "replay", "elastic"],
-)
-def test_counts_of_counts_and_a_table_by_key_are_those_of_all_rows(
-    tmp_path: Path, protection: str, instances: tuple[int, int, int]
-) -> None:
-    """Elastic restarts hand keys of the table to other instances."""
+def counting(folder: Path, rows: Stream) -> Stream:
+    """Counts of keys, as a feed; those of an even total as a table by key, too."""
+    counts = rows.key_by("key").aggregate(
+        "count(*) AS n", "sum(id) AS total", emit="changelog", name="counts"
+    )
+    counts.sink("counts")
+    counts.filter("total % 2 = 0").select("key", "n").sink_delta(
+        str(folder / "even"), name="even", every="50 milliseconds"
+    )
+    return counts
 
+
+def require_counts(folder: Path) -> None:
+    feed = changes(folder, "counts")
+    kinds = Counter(change[CHANGE_COLUMN] for change in feed)
+    updates = 3 * ROWS - 7
+    assert kinds == {"insert": 7, "update_before": updates, "update_after": updates}
+    assert table(feed) == {(key, *of): 1 for key, of in COUNTS.items()}
+    even = DeltaTable(folder / "even").to_pyarrow_table().to_pylist()
+    assert sorted((row["key"], row["n"]) for row in even) == [
+        (key, n) for key, (n, total) in COUNTS.items() if total % 2 == 0
+    ]
+
+
+def test_elastic_restarts_hand_keys_of_a_table_to_other_instances(tmp_path: Path) -> None:
     def build(rows: Stream) -> None:
-        counts = rows.key_by("key").aggregate(
-            "count(*) AS n", "sum(id) AS total", emit="changelog", name="counts"
-        )
-        counts.sink("counts")
-        counts.filter("total % 2 = 0").select("key", "n").sink_delta(
-            str(tmp_path / "even"), name="even", every="50 milliseconds"
-        )
+        counting(tmp_path, rows)
+
+    run(tmp_path, build, "checkpoints", (1, 3, 2))
+    require_counts(tmp_path)
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_counts_of_counts_and_a_table_by_key_are_those_of_all_rows(
+    tmp_path: Path, protection: str
+) -> None:
+    def build(rows: Stream) -> None:
+        counts = counting(tmp_path, rows)
         spread = counts.key_by("n").aggregate(
             "count(*) AS keys", "avg(total - n) AS mean", emit="changelog", name="spread"
         )
         spread.sink("spread")
 
-    run(tmp_path, build, protection, instances)
-    feed = changes(tmp_path, "counts")
-    kinds = Counter(change[CHANGE_COLUMN] for change in feed)
-    updates = 3 * ROWS - 7
-    assert kinds == {"insert": 7, "update_before": updates, "update_after": updates}
-    assert table(feed) == {(key, *of): 1 for key, of in COUNTS.items()}
-    even = DeltaTable(tmp_path / "even").to_pyarrow_table().to_pylist()
-    assert sorted((row["key"], row["n"]) for row in even) == [
-        (key, n) for key, (n, total) in COUNTS.items() if total % 2 == 0
-    ]
+    run(tmp_path, build, protection, (2, 2, 2))
+    require_counts(tmp_path)
     spread: dict[int, list[int]] = {}
     for n, total in COUNTS.values():
         spread.setdefault(n, []).append(total - n)

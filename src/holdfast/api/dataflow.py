@@ -18,7 +18,7 @@ from holdfast.api.changelogs import require_no_changes
 from holdfast.api.clauses import require_name, require_timestamp
 from holdfast.api.columns import check_columns
 from holdfast.api.graph import Graph
-from holdfast.api.steps import Changelog, FromFiles, FromGenerator, FromKafka, FromLog, Source, Step
+from holdfast.api.steps import FromFiles, FromGenerator, FromKafka, FromLog, Source, Step
 from holdfast.api.streams import Stream
 from holdfast.errors import DataflowError
 
@@ -324,31 +324,16 @@ class Dataflow(Graph):
             registry: The URL of a schema registry, or settings of confluent-kafka's client of it.
             key: Of `debezium`: the columns of the table's primary key, which are the topic's, too.
         """
-        from holdfast.driver.kafka import BAD_RECORDS, kafka_source
+        from holdfast.driver.kafka import kafka_source
 
-        keys = (key,) if isinstance(key, str) else tuple(key)
         source = kafka_source(
-            servers=servers,
-            topic=topic,
-            format=format,
-            schema=schema,
-            time=time,
-            delay=delay,
-            ahead=ahead,
-            idle=idle,
-            begin=begin,
-            end=end,
-            has_dead_letters=dead_letters is not None,
-            options=options,
-            registry=registry,
-            key=keys,
-        )
+            servers=servers, topic=topic, format=format, schema=schema, time=time, delay=delay,
+            ahead=ahead, idle=idle, begin=begin, end=end, options=options, registry=registry,
+            key=key, has_dead_letters=dead_letters is not None,
+        )  # fmt: skip
         operation = FromKafka(kafka=source, partitions=partitions)
-        stream = self._source(name or topic, unit, source.decoder.log_schema, operation)
-        good = BAD_RECORDS.diverted(stream, dead_letters)
-        if format == "debezium":
-            return good._projected(source.columns(), Changelog(keys or None, is_paired=True))
-        return good.select(*source.columns())
+        logged = self._source(name or topic, unit, source.decoder.log_schema, operation)
+        return source.stream(logged, dead_letters)
 
     def _source(self, name: str, unit: str | None, schema: pa.Schema, operation: Source) -> Stream:
         name = require_name(name)

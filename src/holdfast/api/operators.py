@@ -166,12 +166,8 @@ def build_operator(
         case steps.PartialAggregate(keys, aggregates, pane_us):
             functions = _functions(aggregates)
             return PartialAggregate(name, inputs[0], keys, functions, pane_us=pane_us)
-        case steps.RunningAggregate(keys, aggregates, None):
-            return RunningAggregate(name, inputs[0], keys, _functions(aggregates), manager=manager)
-        case steps.RunningAggregate(keys, aggregates):
-            [counted] = _functions(_presence(operation))
-            of = _functions(aggregates)
-            return ChangingAggregate(name, inputs[0], keys, of, counted, manager=manager)
+        case steps.RunningAggregate():
+            return _running(operation, name, inputs[0], manager)
         case steps.WindowAggregate():
             return _aggregate(operation, name, inputs[0], manager)
         case _ if isinstance(operation, steps.Join):
@@ -230,6 +226,16 @@ def _functions(aggregates: tuple[steps.Aggregate, ...]) -> list[Aggregate]:
     return [
         Aggregate(cast("Any", a.function), a.expression, a.name, a.percentages) for a in aggregates
     ]
+
+
+def _running(
+    operation: steps.RunningAggregate, name: str, schema: pa.Schema, manager: PageManager
+) -> Operator:
+    of = (name, schema, operation.keys, _functions(operation.aggregates))
+    if operation.presence is None:
+        return RunningAggregate(*of, manager=manager)
+    [presence] = _functions((operation.presence,))
+    return ChangingAggregate(*of, presence, manager=manager)
 
 
 def _aggregate(

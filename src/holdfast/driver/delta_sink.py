@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.api.changelogs import upsert_keys
 from holdfast.api.windows import duration_us
-from holdfast.core.model.changes import CHANGE_COLUMN
+from holdfast.core.model.changes import without_changes
 from holdfast.driver.packages import lacks
 from holdfast.driver.table_sinks import TableSink
 from holdfast.errors import DataflowError
@@ -133,9 +133,3 @@ def delta_sink(
     merge_every_us = None if merge_every is None else duration_us(merge_every)
     every_us, is_paired = duration_us(every), changelog is None or changelog.is_paired
     return DeltaSink(table, schema, partition_by, every_us, merge_every_us, upserts, is_paired)
-
-
-def without_changes(schema: pa.Schema) -> pa.Schema:
-    """The columns of rows, without that of changes."""
-    at = schema.get_field_index(CHANGE_COLUMN)
-    return schema if at < 0 else schema.remove(at)

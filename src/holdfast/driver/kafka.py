@@ -13,7 +13,8 @@ from holdfast.api.changelogs import upsert_keys
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
 from holdfast.api.steps import Changelog, FromKafka
 from holdfast.api.windows import duration_us
-from holdfast.core.model.changes import CHANGE_COLUMN
+from holdfast.core.model.changes import CHANGE_COLUMN, without_changes
+from holdfast.core.model.column_names import quoted
 from holdfast.core.model.feed_rows import feed_schema
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from holdfast.api.graph import Graph
+    from holdfast.api.streams import Stream
 
 _LOG = logging.getLogger(__name__)
 _CHECK_S = 5.0
@@ -91,14 +93,21 @@ class KafkaSource:
             self.ahead_us,
         )
 
-    def columns(self) -> tuple[str, ...]:
-        """What the stream has of the log's columns, as expressions."""
-        if self.decoder.kind == DEBEZIUM:
-            names = [name for name in self.decoder.schema.names if name != CHANGE]
-            return (*(f"`{name}`" for name in names), f"{CHANGE} AS {CHANGE_COLUMN}")
+    def stream(self, logged: Stream, dead_letters: str | None) -> Stream:
+        """What an application reads of the source's log.
+
+        Args:
+            logged: All that the log has.
+            dead_letters: The sink for its bad records; None: they have failed the query.
+        """
+        good = BAD_RECORDS.diverted(logged, dead_letters)
         if self.decoder.kind in ("bytes", "string"):
-            return _PLAIN_COLUMNS
-        return tuple(f"`{name}`" for name in self.decoder.schema.names)
+            return good.select(*_PLAIN_COLUMNS)
+        columns = [quoted(name) for name in self.decoder.schema.names if name != CHANGE]
+        if self.decoder.kind != DEBEZIUM:
+            return good.select(*columns)
+        known = Changelog(self.decoder.keys or None, is_paired=True)
+        return good._projected([*columns, f"{CHANGE} AS {CHANGE_COLUMN}"], known)
 
     def __str__(self) -> str:
         """What a checkpoint location depends on; brokers may move, and options are secret."""
@@ -199,7 +208,7 @@ def kafka_source(
     has_dead_letters: bool,
     options: Mapping[str, str] | None,
     registry: str | Mapping[str, Any] | None = None,
-    key: tuple[str, ...] = (),
+    key: str | tuple[str, ...] = (),
 ) -> KafkaSource:
     """Check what the user says of a source; see `Dataflow.source_kafka`.
 
@@ -227,13 +236,14 @@ def kafka_source(
         ahead = None
     elif key:
         raise DataflowError(f"key={key!r} is of format='debezium': what names a row of its table")
-    for name in key:
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    for name in keys:
         if name not in attributes.names:
             raise DataflowError(f"no column {name!r}; there are {', '.join(attributes.names)}")
     return KafkaSource(
         cluster,
         _checked_topic(topic),
-        Decoder(format, attributes, time, has_dead_letters, schemas, key),
+        Decoder(format, attributes, time, has_dead_letters, schemas, keys),
         duration_us(delay) if delay else 0,
         None if idle is None else max(1, duration_us(idle) // 1000),
         _span_end("begin", begin, ("earliest", "latest")),
@@ -285,7 +295,7 @@ def kafka_sink(
                 )
             keys = upsert_keys(changelog, keys, f"topic {topic}")
             encoder = replace(encoder, keys=keys, changes=_ways_of(changelog))
-            schema = schema.remove(schema.get_field_index(CHANGE_COLUMN))
+            schema = without_changes(schema)
         encoder.check(schema)
         if tentative is not None:
             if _checked_topic(tentative) == topic:

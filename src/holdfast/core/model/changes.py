@@ -18,3 +18,14 @@ CHANGES: Final = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 COMES: Final = (INSERT, UPDATE_AFTER)
 """Kinds of rows that are there from now on; those of the other kinds are not any more."""
 CHANGE_FIELD: Final = pa.field(CHANGE_COLUMN, pa.string(), nullable=False)
+
+
+def came(kind: str) -> str:
+    """Of an expression for the kind of a change whether its row is there, as SQL."""
+    return f"{kind} IN ({', '.join(map(repr, COMES))})"
+
+
+def without_changes(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows, without that of changes."""
+    at = schema.get_field_index(CHANGE_COLUMN)
+    return schema if at < 0 else schema.remove(at)

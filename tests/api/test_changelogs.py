@@ -53,6 +53,33 @@ def test_what_is_known_goes_on_with_the_columns() -> None:
     assert both.step.changelog == Changelog(None, is_paired=False)
 
 
+def test_either_row_of_an_update_may_be_a_dead_letter() -> None:
+    made = counts().select("bidder", "100 / (n - 3) AS r", dead_letters="bad")
+    assert made.step.changelog == Changelog(("bidder",), is_paired=False)
+    bad = made.flow.sinks["bad"]
+    assert bad.changelog == Changelog(("bidder",), is_paired=False)
+
+
+GOES_BY_KIND: dict[str, Callable[[Stream], Any]] = {
+    "filter": lambda made: made.filter("_change <> 'update_before'"),
+    "select": lambda made: made.select("n", "_CHANGE AS kind"),
+    "key_by": lambda made: made.key_by("_change").aggregate("count(*) AS m", emit="changelog"),
+    '"count_if': lambda made: made.key_by("n").aggregate(
+        "count_if(_change = 'insert') AS m", emit="changelog"
+    ),
+    "join": lambda made: made.join(
+        bids(made.flow, "more"), on="bidder", select=["left._change AS kind"], emit="changelog"
+    ),
+}
+
+
+@pytest.mark.parametrize("word", GOES_BY_KIND)
+def test_what_goes_by_the_kind_of_a_change_is_refused_as_no_table_comes_of_it(word: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"^{word}.*goes by _change.*as_feed"):
+        GOES_BY_KIND[word](counts())
+    assert counts().select("n", "_change").schema.names == ["n", "_change"]
+
+
 def test_a_feed_is_rows() -> None:
     feed = counts().as_feed("kind")
     assert feed.schema.names == ["bidder", "n", "kind"]

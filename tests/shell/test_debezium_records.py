@@ -109,6 +109,13 @@ def test_decimals_are_what_the_database_has() -> None:
     assert str(decoder(table).decode(given, 0).batch.column("v")[0]) == "-123.45"
 
 
+def test_numbers_within_arrays_and_structs_stay_numbers() -> None:
+    table = pa.schema([("a", pa.list_(pa.float64())), ("s", pa.struct([("x", pa.float64())]))])
+    found = {"a": [1.5, 2, None], "s": {"x": 0.25}}
+    decoded = decoder(table).decode(records(change("c", after=found)), 0)
+    assert decoded.batch.select(["a", "s"]).to_pylist() == [found]
+
+
 BAD = {
     "no change": ({"id": 1}, "op is None"),
     "nothing": (17, "op is"),

@@ -301,10 +301,24 @@ def test_changes_replace_and_delete_the_rows_of_their_keys(tmp_path: Path) -> No
     assert table(tmp_path) == {"b": 5}
 
 
+def test_a_commit_may_have_nothing_but_rows_as_they_were(tmp_path: Path) -> None:
+    """What became of them is in the next one."""
+    writer = opened(upserts(tmp_path), 1)
+    change(writer, ("a", 1, NEW))
+    writer.sync()
+    change(writer, ("a", 1, WAS))
+    writer.sync()
+    writer = opened(upserts(tmp_path), 2)
+    assert (writer.next_id, table(tmp_path)) == (2, {"a": 1})
+    change(writer, ("a", 2, NOW))
+    writer.sync()
+    assert table(tmp_path) == {"a": 2}
+
+
 def test_rows_have_keys_of_several_columns(tmp_path: Path) -> None:
-    columns = [("Who", pa.int32()), ("the item", pa.string()), ("n", pa.decimal128(9, 2))]
+    columns = [("Who", pa.int32()), ("the `item`", pa.string()), ("n", pa.decimal128(9, 2))]
     rows = pa.schema([*columns, ("at", AT)])
-    of = replace(spec(tmp_path, schema=rows), upserts=("Who", "the item"))
+    of = replace(spec(tmp_path, schema=rows), upserts=("Who", "the `item`"))
     writer = opened(of, 1)
     changes = [(1, "a", 1, NEW), (1, "b", 2, NEW), (2, "a", 3, NEW), (None, None, 4, NEW)]
     for told in (changes, [(1, "b", 5, NOW), (2, "a", 3, GONE), (None, None, 6, NOW)]):
@@ -314,7 +328,7 @@ def test_rows_have_keys_of_several_columns(tmp_path: Path) -> None:
         writer.append(0, writer.next_id, batch, 0, 0)
         writer.sync()
     found = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
-    assert {(row["Who"], row["the item"]): int(row["n"]) for row in found} == {
+    assert {(row["Who"], row["the `item`"]): int(row["n"]) for row in found} == {
         (1, "a"): 1,
         (1, "b"): 5,
         (None, None): 6,

@@ -82,6 +82,8 @@ def test_counts_of_counts_come_and_go_as_the_rows_do(spark: SparkSession, tmp_pa
         query.verify("spread")
     with pytest.raises(OptionError, match="no changelog"):
         query.to_dataframe("orders", as_table=True)
+    with pytest.raises(OptionError, match="leave newest_by out"):
+        query.to_dataframe("counts", as_table=True, newest_by=["who"])
 
 
 def test_a_full_join_takes_back_what_had_no_match(spark: SparkSession, tmp_path: Path) -> None:

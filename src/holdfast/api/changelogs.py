@@ -20,21 +20,22 @@ import pyarrow as pa
 
 from holdfast.api import steps
 from holdfast.api.clauses import parse_aggregate, parse_join_field
+from holdfast.api.expressions import compile_expression
 from holdfast.api.expressions.types import name_of
 from holdfast.api.joins import joined
 from holdfast.api.steps import Aggregate, Changelog
-from holdfast.core.model.changes import CHANGE_COLUMN, COMES, DELETE, INSERT
+from holdfast.core.model.changes import CHANGE_COLUMN, DELETE, INSERT, came
 from holdfast.core.model.column_names import quoted
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.api.expressions import CompiledExpression
     from holdfast.api.steps import Operation, Step
     from holdfast.api.streams import Stream
 
-_CAME: Final = f"{CHANGE_COLUMN} IN ({', '.join(map(repr, COMES))})"
+_CAME: Final = came(CHANGE_COLUMN)
 _SIGN: Final = f"CASE WHEN {_CAME} THEN 1 ELSE -1 END"
 _PRESENCE: Final = "rows there are"
 _ROWS: Final = None
@@ -61,17 +62,40 @@ def require_no_changes(schema: pa.Schema, what: str) -> None:
         )
 
 
-def kept_by_filter(of: Changelog | None) -> Changelog | None:
-    """What is known behind a filter: of an update it may drop either row."""
-    return None if of is None else Changelog(of.keys, is_paired=False)
+def _require_of_rows(columns: Iterable[str], what: str) -> None:
+    """Raise `UnsupportedError` for what makes of a row that goes another one than that came."""
+    if CHANGE_COLUMN in columns:
+        raise UnsupportedError(
+            f"{what} of a changelog goes by {CHANGE_COLUMN}: it would not take away what it had "
+            "given; as_feed() makes rows of changes, with their kind as a column"
+        )
+
+
+def kept_by_filter(of: Changelog | None, columns: Sequence[str] = ()) -> Changelog | None:
+    """What is known behind a filter by some columns: of an update it may drop either row.
+
+    Raises:
+        UnsupportedError: It goes by the kind of a change.
+    """
+    if of is None:
+        return None
+    _require_of_rows(columns, "filter")
+    return Changelog(of.keys, is_paired=False)
 
 
 def kept_by_select(
     of: Changelog | None, expressions: Sequence[CompiledExpression]
 ) -> Changelog | None:
-    """What is known behind a projection: keys that it hands on are still some."""
+    """What is known behind a projection: keys that it hands on are still some.
+
+    Raises:
+        UnsupportedError: A column is computed of the kind of a change.
+    """
     if of is None:
         return None
+    for each in expressions:
+        if each.name != CHANGE_COLUMN:
+            _require_of_rows(each.columns, f"select({each.sql!r})")
     names = {e.columns[0]: e.name for e in expressions if e.columns and e.sql in _ways(e)}
     keys = of.keys if of.keys is not None and all(key in names for key in of.keys) else None
     return Changelog(None if keys is None else tuple(names[key] for key in keys), of.is_paired)
@@ -146,10 +170,12 @@ def _changing(
 def _of_changes(stream: Stream, aggregates: Sequence[str], name: str) -> Stream:
     """Counts and sums, each by what a change adds to it or takes away from it."""
     schema = stream.schema
+    _require_of_rows(stream.keys, "key_by")
     summed: list[Aggregate] = []
     results = [quoted(key) for key in stream.keys]
     for number, text in enumerate(aggregates):
         of = parse_aggregate(text, schema)
+        _require_of_rows(() if of.expression is None else of.expression.columns, repr(text))
         value = None if of.expression is None else f"({of.expression.sql})"
         counted = _SIGN if value is None else f"CASE WHEN {value} IS NULL THEN 0 ELSE {_SIGN} END"
         summed.append(parse_aggregate(f"sum({counted}) AS count_{number}", schema))
@@ -205,6 +231,10 @@ def joined_changes(
         )
     name = left.flow.unique_name(name)
     fields = [parse_join_field(text, left.schema, right.schema) for text in select]
+    for side, stream in zip(_SIDES, (left, right), strict=True):
+        if stream.step.changelog is not None:
+            _require_of_rows([pair[_SIDES.index(side)] for pair in on], "join")
+            _require_of_rows([column for at, column, _ in fields if at == side], "join")
     parts = [_pairs(left, right, on, select, name)]
     if how in ("left", "full"):
         parts[:0] = _alone(left, right, on, fields, "left", name)
@@ -229,13 +259,13 @@ def _pairs(
     wanted = [*select, *(f"{side}.{CHANGE_COLUMN} AS _{side}_change" for side in marks)]
     pairs = _joined(left, right, on, wanted, name)
     names = [quoted(each) for each in pairs.schema.names[: len(select)]]
-    came = [f"(_{side}_change IN ({', '.join(map(repr, COMES))}))" for side in marks]
-    return _marked(pairs, names, " = ".join(came) if came else "true")
+    both = [f"({came(f'_{side}_change')})" for side in marks]
+    return _marked(pairs, names, " = ".join(both) if both else "true")
 
 
-def _marked(rows: Stream, columns: Sequence[str], came: str) -> Stream:
+def _marked(rows: Stream, columns: Sequence[str], where: str) -> Stream:
     """Rows as a changelog: they come where a condition holds, and go elsewhere."""
-    kind = f"CASE WHEN {came} THEN '{INSERT}' ELSE '{DELETE}' END AS {CHANGE_COLUMN}"
+    kind = f"CASE WHEN {where} THEN '{INSERT}' ELSE '{DELETE}' END AS {CHANGE_COLUMN}"
     return rows._projected([*columns, kind], Changelog(None, is_paired=False))
 
 
@@ -274,7 +304,9 @@ def _alone(
     counted = other.key_by(*keys)
     known = aggregated(counted, ["count(*) AS n"], f"{name}-keys-{_other(side)}")
     # A key that stays says nothing new.
-    known = known.filter(f"{CHANGE_COLUMN} IN ('{INSERT}', '{DELETE}')")
+    says_new = compile_expression(f"{CHANGE_COLUMN} IN ('{INSERT}', '{DELETE}')", known.schema)
+    changes = kept_by_filter(known.step.changelog)
+    known = known._then(steps.Filter(says_new), known.schema, changes=changes)
     wanted = [f"left.{quoted(column)} AS {quoted(named)}" for at, column, named in fields
               if at == side]  # fmt: skip
     marks = [f"right.{CHANGE_COLUMN} AS _known_change"]
@@ -288,7 +320,7 @@ def _alone(
     ]
     went = "_known_change = '" + DELETE + "'"
     if own.step.changelog is not None:
-        went = f"({went}) = (_own_change IN ({', '.join(map(repr, COMES))}))"
+        went = f"({went}) = ({came('_own_change')})"
     return [every, _marked(matched, nulls, went)]
 
 

@@ -97,8 +97,8 @@ class Stream(OutsideSinks):
         compiled = compile_expression(condition, self.schema, self.flow.functions)
         if not pa.types.is_boolean(compiled.type):
             raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
+        changes = kept_by_filter(self.step.changelog, compiled.columns)
         good = self._divert([compiled], dead_letters)
-        changes = kept_by_filter(self.step.changelog)
         return good._then(steps.Filter(compiled), self.schema, changes=changes)
 
     def select(self, *expressions: str, dead_letters: str | None = None) -> Stream:
@@ -109,12 +109,13 @@ class Stream(OutsideSinks):
             dead_letters: As in `filter`.
         """
         texts = list(expressions)
-        if self.step.changelog is not None and "*" not in map(str.strip, texts):
+        known = self.step.changelog if dead_letters is None else kept_by_filter(self.step.changelog)
+        if known is not None and not {"*", CHANGE_COLUMN}.intersection(map(str.strip, texts)):
             texts.append(CHANGE_COLUMN)
         compiled = compile_projection(texts, self.schema, self.flow.functions)
         schema = schema_of(compiled)
+        changes = kept_by_select(known, compiled)
         good = self._divert(compiled, dead_letters)
-        changes = kept_by_select(self.step.changelog, compiled)
         return good._then(steps.Select(tuple(compiled)), schema, changes=changes)
 
     def _projected(self, texts: Sequence[str], changes: Changelog | None) -> Stream:

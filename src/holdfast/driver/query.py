@@ -562,6 +562,8 @@ class Query:
         step = self._flow.sinks[name]
         if as_table and step.changelog is None:
             raise OptionError(f"to_dataframe(as_table=True): sink {name} is no changelog")
+        if as_table and newest_by:
+            raise OptionError("as_table=True gives the rows that there are; leave newest_by out")
         if name in self._flow.outside_sinks:
             outside = self._flow.outside_sinks[name]
             if isinstance(outside, ReadableSink):

@@ -106,7 +106,10 @@ def _row(row: Any, types: Mapping[str, Any], columns: list[str], side: str) -> b
     if missing or unavailable:
         raise NoChange(f"its row {side!r} lacks {', '.join(missing + unavailable)}, {_FULL}")
     found = {name: _plain(row[name], types.get(name)) for name in columns}
-    return _encoded(found)
+    try:
+        return _encoded(found)
+    except RecursionError:
+        raise NoChange(f"its row {side!r} is nested too deeply") from None
 
 
 def _encoded(row: Mapping[str, Any]) -> bytes:
@@ -115,7 +118,15 @@ def _encoded(row: Mapping[str, Any]) -> bytes:
 
 
 def _value(value: Any) -> str:
-    return str(value) if isinstance(value, _Text) else json.dumps(value)
+    match value:
+        case _Text():
+            return str(value)
+        case dict():
+            return _encoded(value).decode()
+        case list():
+            return f"[{','.join(map(_value, value))}]"
+        case _:
+            return json.dumps(value)
 
 
 def _types(given: Mapping[str, Any], side: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.changes import CHANGE_COLUMN, COMES, UPDATE_BEFORE
+from holdfast.core.model.changes import CHANGE_COLUMN, UPDATE_BEFORE, came
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.shell.sinks.base import Waits
@@ -175,20 +175,18 @@ class DeltaSinkWriter(ClaimedTableWriter):
     def _merge(self, changes: pa.Table, properties: Any, keys: tuple[str, ...]) -> None:
         """Make of the table what the changes make of it, in one commit, or in none."""
         latest = last_changes(changes, keys, is_paired=self._spec.is_paired)
-        came = ", ".join(map(repr, COMES))
+        is_there = came(f"s.`{CHANGE_COLUMN}`")
         merger = self._table.merge(
             latest,
-            " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys),
+            " AND ".join(f"(t.{key} IS NOT DISTINCT FROM s.{key})" for key in map(_quoted, keys)),
             source_alias="s",
             target_alias="t",
             commit_properties=properties,
         )
-        beside = [CHANGE_COLUMN]
-        merger = merger.when_matched_delete(f"s.`{CHANGE_COLUMN}` NOT IN ({came})")
-        merger = merger.when_matched_update_all(except_cols=beside)
-        merger = merger.when_not_matched_insert_all(
-            f"s.`{CHANGE_COLUMN}` IN ({came})", except_cols=beside
-        )
+        every = {_quoted(name): f"s.{_quoted(name)}" for name in self._spec.schema.names}
+        merger = merger.when_matched_delete(f"NOT ({is_there})")
+        merger = merger.when_matched_update(every)
+        merger = merger.when_not_matched_insert(every, is_there)
         merger.execute()
 
     def tidy(self) -> None:
@@ -202,6 +200,11 @@ class DeltaSinkWriter(ClaimedTableWriter):
             self._merging.join()
 
 
+def _quoted(column: str) -> str:
+    """As the library's SQL has it, in which a back-tick within back-ticks ends the name."""
+    return '"' + column.replace('"', '""') + '"'
+
+
 def last_changes(changes: pa.Table, keys: Sequence[str], *, is_paired: bool) -> pa.Table:
     """Of each key the last change.
 
@@ -212,7 +215,8 @@ def last_changes(changes: pa.Table, keys: Sequence[str], *, is_paired: bool) -> 
     """
     if is_paired:
         changes = changes.filter(pc.not_equal(changes.column(CHANGE_COLUMN), UPDATE_BEFORE))
-    numbered = changes.select(list(keys)).append_column(_NUMBER, pa.array(range(len(changes))))
+    numbers = pa.array(range(len(changes)), pa.int64())
+    numbered = changes.select(list(keys)).append_column(_NUMBER, numbers)
     last = numbered.group_by(list(keys)).aggregate([(_NUMBER, "max")])
     return changes.take(last.column(f"{_NUMBER}_max"))
 

@@ -108,7 +108,7 @@ def test_seeds_draw_every_protection_and_mix_them() -> None:
     ],
 )
 def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None:
-    runs = [Run(seed, kinds=_DEADLY, approach=approach) for seed in range(24)]
+    runs = [Run(seed, kinds=_DEADLY, approach=approach) for seed in range(12)]
     summary = run_all(runs, processes=1)
     assert not summary.violations
     assert all(summary.situations[situation] for situation in met)
@@ -118,7 +118,7 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
     "approach", ["upstream backup", "active standby", "passive standby", "replicated"]
 )
 def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: str) -> None:
-    kinds = [_DEADLY] * 12 + [("kill",)] * 12
+    kinds = [_DEADLY] * 6 + [("kill",)] * 6
     runs = [Run(n, kinds=k, dataflow="chain", approach=approach) for n, k in enumerate(kinds)]
     summary = run_all(runs, processes=1)
     assert not summary.violations, [o.violation for o in summary.violations]
@@ -129,7 +129,7 @@ def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: 
     ("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52), (UNALIGNED, 0), (HMNR, 0)]
 )
 def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:
-    seeds = range(first, first + 12)
+    seeds = range(first, first + 6)
     runs = [Run(seed, ("kill",), "arbitrary", approach=approach) for seed in seeds]
     summary = run_all(runs, processes=1)
     assert not summary.violations, [o.violation for o in summary.violations]
@@ -151,7 +151,7 @@ def test_the_known_dataflows_are_precise_too(name: str) -> None:
 
 
 def test_without_faults_nothing_is_lost_replayed_or_detected() -> None:
-    for seed in range(20):
+    for seed in range(10):
         outcome = simulate(Run(seed, kinds=()))
         assert outcome.invariant is None, outcome.violation
         assert not outcome.faults

@@ -77,20 +77,22 @@ def show(page: Page, view: View, word: str) -> None:
         closed.evaluate("one => one.open = true")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "size"), [("light", PHONE), ("dark", DESK)])
 def test_no_state_of_a_query_hinders_anybody(
-    browser: Browser, serving: Callable[[Facts], View], scheme: Literal["light", "dark"]
+    browser: Browser,
+    serving: Callable[[Facts], View],
+    scheme: Literal["light", "dark"],
+    size: tuple[int, int],
 ) -> None:
-    for size in (PHONE, DESK):
-        with opened(browser, size, scheme) as page:
-            for word, facts in STATES.items():
-                show(page, serving(facts), word)
-                assert not violations(page), word
-                assert is_as_wide_as_the_screen(page), word
-                if word == "running":
-                    page.get_by_role("button", name="Stop the query…").click()
-                    assert not violations(page), "asked back"
-                    page.get_by_role("button", name="Cancel").click()
+    with opened(browser, size, scheme) as page:
+        for word, facts in STATES.items():
+            show(page, serving(facts), word)
+            assert not violations(page), word
+            assert is_as_wide_as_the_screen(page), word
+            if word == "running":
+                page.get_by_role("button", name="Stop the query…").click()
+                assert not violations(page), "asked back"
+                page.get_by_role("button", name="Cancel").click()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 # All that must hold before a change lands: style, types, tests. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/lint.sh
 if [ "$#" -gt 0 ]; then
+  scripts/lint.sh
   exec .venv/bin/pytest "$@"
 fi
 
@@ -19,25 +19,28 @@ if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; the
 fi
 
 # Tests that compute run beside those that wait for Spark or for servers, and give way to them; both
-# are divided in two, so that two cores have work to the end. What all need compiled is compiled first.
+# are divided in two, so that two cores have work to the end. Style and types are checked meanwhile.
+# What all need compiled is compiled first.
 .venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
 # A JVM lives for minutes here: it need not optimise as for days. That halves its CPU time.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
 logs=$(mktemp -d)
 running=()
 beside() { # LOG COMMAND...
-  "${@:2}" --durations=30 >"$logs/$1" 2>&1 &
+  "${@:2}" >"$logs/$1" 2>&1 &
   running+=("$!")
 }
+export PYTEST_ADDOPTS="--durations=30 ${PYTEST_ADDOPTS:-}"
+beside lint scripts/lint.sh
 beside simulation nice -n 19 .venv/bin/pytest -m "not slow" tests/simulation tests/bench
 beside computing nice -n 19 .venv/bin/pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
 beside servers .venv/bin/pytest -m "slow and not session"
 beside spark .venv/bin/pytest -m "slow and session" tests/spark/test_[n-z]*.py
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0
-.venv/bin/pytest --durations=30 -m "slow and session" --ignore-glob="*/spark/test_[n-z]*" || status=$?
+.venv/bin/pytest -m "slow and session" --ignore-glob="*/spark/test_[n-z]*" || status=$?
 for each in "${running[@]}"; do
   wait "$each" || status=$?
 done
-cat "$logs/spark" "$logs/servers" "$logs/computing" "$logs/simulation"
+cat "$logs/spark" "$logs/servers" "$logs/computing" "$logs/simulation" "$logs/lint"
 exit "$status"

@@ -76,7 +76,7 @@ def test_the_demo_survives_a_silence_and_a_kill_and_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     # So long that the others are at work in it, however late one of them came.
-    demo = Demo(spark, str(tmp_path), 20, Silence("jfk", 3.0, 8.0))
+    demo = Demo(spark, str(tmp_path), 20, Silence("jfk", 3.0, 15.0))
     try:
         while demo.query.isActive:
             demo.watch()

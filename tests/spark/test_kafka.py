@@ -288,7 +288,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
         return flow.source_kafka(**{**given, **more})  # type: ignore[arg-type]
 
     for more, reason in (
-        ({"format": "xml"}, "one of bytes, string, json, arrow, avro, protobuf"),
+        ({"format": "xml"}, "one of bytes, string, json, arrow, debezium, avro, protobuf"),
         ({"format": "avro"}, "needs registry='http://host:8081'"),
         ({"schema": None}, "needs a schema"),
         ({"schema": "id BIGINT, of VARIANT"}, "Holdfast carries"),

@@ -117,6 +117,7 @@ def test_no_row_of_a_group_that_is_left_out_is_kept_by_the_filter() -> None:
     [
         ("n > 3", "n", (1, 3), (1, 4)),
         ("3 <= n", "n", (1, 2), (1, 3)),
+        ("(`Odd name` > CAST(8000 AS BIGINT))", "Odd name", (1, 8_000), (1, 8_001)),
         ("n = 5 AND s LIKE 'a%'", "n", (6, 9), (4, 6)),
         ("n BETWEEN 3 AND 5", "n", (6, 9), (1, 9)),
         ("n IN (1, 7)", "n", (2, 6), (2, 7)),
@@ -166,6 +167,7 @@ def test_a_comparison_with_a_literal_leaves_out_what_is_outside_of_it(
         "x > 3",
         "s > 3",
         "n > '3'",
+        "n > CAST(NULL AS INT)",
         "upper(s) = 'A'",
     ],
 )

@@ -73,6 +73,22 @@ def test_groups_of_rows_that_a_filter_leaves_out_change_no_result(
     assert query.to_dataframe().selectExpr("sum(n)").first()[0] == expected.count() > 0
 
 
+def test_a_filter_of_a_plain_scan_leaves_out_groups_of_rows_too(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pq.write_table(rows(spark, 0, 9_000).toArrow(), folder / "a.parquet", row_group_size=1_000)
+    flow = hf.Dataflow("scan")
+    frame = spark.read.parquet(str(folder)).filter("v > 8000")
+    flow.source(frame, time="at", name="rows").sink("out")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert query.awaitTermination(240)
+    assert query.to_dataframe().count() == 999
+    query.explain(extended=True)
+    assert "without groups of rows that filters leave out by v" in capsys.readouterr().out
+
+
 def test_a_later_run_reads_what_is_new_and_a_killed_node_reads_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -189,6 +189,8 @@ def _is_literal(part: tree.Tree) -> bool:
             return True
         case tree.Operation(symbol="unary -" | "unary +", operands=(operand,)):
             return isinstance(_bare(operand), tree.Literal)
+        case tree.Cast(operand=operand, is_try=False):  # As Spark writes its literals.
+            return _type_of(_bare(operand)) is not None
         case _:
             return False
 

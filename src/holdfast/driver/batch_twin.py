@@ -413,10 +413,9 @@ def _after_each(
     order: list[Any] | None = None,
 ) -> list[Any]:
     """Results over the rows of a group so far. That of count(*) is the same in whatever order."""
-    is_given = order is not None
-    order = order or [F.col(TIME_COLUMN)]
-    if not is_given and any(a.sql != "count(*)" for a in of.aggregates):
-        order = _order_of_arrival(name, frame)
+    if order is None:
+        is_alike = all(a.sql == "count(*)" for a in of.aggregates)
+        order = [F.col(TIME_COLUMN)] if is_alike else _order_of_arrival(name, frame)
     over = SqlWindow.partitionBy(*groups).orderBy(*order)
     over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
     return [

@@ -125,7 +125,8 @@ def _ranges(
     column: tree.Column, wanted: Sequence[Sequence[tuple[str, tree.Tree]]], schema: pa.Schema
 ) -> Part:
     """A range for each list of comparisons that must all be true; none if one is not decided."""
-    field = _field(column, schema)
+    (name,) = compile_expression(column.text, schema).columns
+    field = schema.field(name)
     found = [_range(field, compared) for compared in wanted]
     return tuple(each for each in found if each is not None) if all(found) else ()
 
@@ -200,9 +201,3 @@ def _bare(part: tree.Tree) -> tree.Tree:
     while isinstance(part, tree.Operation) and part.symbol == "()":
         (part,) = part.operands
     return part
-
-
-def _field(column: tree.Column, schema: pa.Schema) -> pa.Field:
-    exact = [field for field in schema if field.name == column.name]
-    folded = [field for field in schema if field.name.lower() == column.name.lower()]
-    return (exact or folded)[0]

@@ -70,7 +70,7 @@ class RunningAggregate(Operator):
         self._first = RawPage(self._manager)  # per stream the first id ever seen
         has_texts = self._groups.value_has_text
         self._texts = RecycledStrings(self._manager) if has_texts else None
-        self.output_schema = pa.schema(self._groups.fields)
+        self.output_schema = self._of_results = pa.schema(self._groups.fields)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Update the keys' groups; the result after each row, with the row's time.
@@ -160,7 +160,7 @@ class RunningAggregate(Operator):
     def _batch(self, keys: np.ndarray, values: np.ndarray) -> pa.RecordBatch:
         columns = self._groups.key_columns(keys, self._strings)
         columns += self._groups.result_columns(values, self._pages)
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self._groups.fields))
+        return pa.RecordBatch.from_arrays(columns, schema=self._of_results)
 
     @property
     def _pages(self) -> StringPages | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.core.model.nested_types import canonical, is_nested
+from holdfast.shell.storage.parquet_ends import column_number
 from holdfast.shell.storage.user_files import UserFileError, opened
 
 if TYPE_CHECKING:
@@ -48,12 +49,11 @@ def has_null(file: UserFile, column: str) -> bool:
 
     with opened(file) as source:
         found = parquet.ParquetFile(source)
-        of = found.metadata
-        paths = [of.schema.column(number).path for number in range(of.num_columns)]
-        if column not in paths:
+        of, at = found.metadata, column_number(found, column)
+        if at < 0:
             return True
         groups = (of.row_group(number) for number in range(of.num_row_groups))
-        said = [group.column(paths.index(column)).statistics for group in groups]
+        said = [group.column(at).statistics for group in groups]
         if all(each is not None and each.has_null_count for each in said):
             return any(each.null_count for each in said)
         return any(rows.column(0).null_count for rows in found.iter_batches(columns=[column]))

@@ -25,27 +25,36 @@ class KeepsNone(Protocol):
         ...
 
 
-def group_is_kept(found: Any, group: int, schema: pa.Schema, pruning: KeepsNone | None) -> bool:
-    """Whether somebody may keep a row of a group of a `ParquetFile`.
+def column_number(found: Any, name: str) -> int:
+    """Which one of a `ParquetFile`'s columns has a name; -1: none has."""
+    columns = (found.schema.column(number) for number in range(len(found.schema)))
+    return next((number for number, each in enumerate(columns) if each.path == name), -1)
+
+
+def groups_kept(found: Any, schema: pa.Schema, pruning: KeepsNone | None) -> list[bool]:
+    """Of which groups of rows of a `ParquetFile` somebody may keep a row.
 
     Args:
         found: The file.
-        group: Which one.
         schema: The columns of the stream.
         pruning: What leaves out groups; None: nothing does.
     """
+    groups = range(found.metadata.num_row_groups)
     if pruning is None:
-        return True
-    own = {found.schema.column(number).path: number for number in range(len(found.schema))}
-    ends: dict[str, pa.Array] = {}
-    for name in pruning.columns:
-        if name not in own or not _is_as_read(found.schema_arrow.field(name), schema.field(name)):
-            continue
-        column = found.metadata.row_group(group).column(own[name])
-        said = _ends(column, schema.field(name).type)
-        if said is not None:
-            ends[name] = said
-    return not pruning.keeps_none(ends)
+        return [True] * len(groups)
+    own = {name: column_number(found, name) for name in pruning.columns}
+    known = {
+        name: number
+        for name, number in own.items()
+        if number >= 0 and _is_as_read(found.schema_arrow.field(name), schema.field(name))
+    }
+
+    def ends_in(group: int) -> dict[str, pa.Array]:
+        columns = found.metadata.row_group(group)
+        said = {n: _ends(columns.column(at), schema.field(n).type) for n, at in known.items()}
+        return {name: ends for name, ends in said.items() if ends is not None}
+
+    return [not pruning.keeps_none(ends_in(group)) for group in groups]
 
 
 def _is_as_read(own: pa.Field, wanted: pa.Field) -> bool:

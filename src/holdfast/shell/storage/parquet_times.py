@@ -16,6 +16,7 @@ import pyarrow as pa
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import outside
 from holdfast.core.queues.lateness import FileTimes
+from holdfast.shell.storage.parquet_ends import column_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def group_times(found: Any, time: str) -> list[GroupTimes | None]:
         time: Its column with the event time.
     """
     metadata = found.metadata
-    number = next((n for n in range(len(found.schema)) if found.schema.column(n).path == time), -1)
+    number = column_number(found, time)
     unit_us = 0 if number < 0 else _unit_us(found.schema.column(number))
     if not unit_us:
         return [None] * metadata.num_row_groups

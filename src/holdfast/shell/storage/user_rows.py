@@ -40,7 +40,7 @@ from holdfast.shell.storage.exact_texts import (
     require_plain_values,
     why_not_of_text,
 )
-from holdfast.shell.storage.parquet_ends import KeepsNone, group_is_kept
+from holdfast.shell.storage.parquet_ends import KeepsNone, groups_kept
 from holdfast.shell.storage.parquet_times import (
     GroupTimes,
     file_times,
@@ -181,14 +181,17 @@ def read_rows(
         time: The column with the event time.
         columns: Those that are read; the others come as nulls. None: all are, and so they are
             with dead letters, as whether a row is bad must not depend on who reads it.
-        pruning: Of which groups of Parquet's rows nothing but the time is read; None: of none.
+        pruning: Of which groups of Parquet's rows nothing but the time is read; None, or with dead
+            letters: of none.
 
     Raises:
         UserFileChanged: It is not as it was recorded, before or after it was read.
         UserFileDamaged: A row is bad, or the file is, and there are no dead letters.
     """
     require_unchanged(file)
-    wanted = set(schema.names if columns is None or of.has_dead_letters else (*columns, time))
+    if of.has_dead_letters:
+        columns = pruning = None
+    wanted = set(schema.names if columns is None else (*columns, time))
     named = {k: v for k, v in partition_of(file.path).items() if k in wanted}
     if of.is_exact and (reason := _why_not_by_name(file, of, schema)):
         raise UserFileDamaged(f"{file.path} cannot be read: {reason}; {_OFF}")
@@ -460,11 +463,9 @@ def _parquet(
     said: list[GroupTimes | None] = [None] * opened.metadata.num_row_groups
     if time in columns and not of.has_dead_letters:  # A bad row has another row's time.
         said = group_times(opened, time)
-    if of.has_dead_letters:
-        pruning = None  # Whether a row is bad must not depend on who reads it.
+    kept = groups_kept(opened, schema, pruning)
     for group, behind_us in enumerate(oldest_behind(said)):
-        is_kept = group_is_kept(opened, group, schema, pruning)
-        read = columns if is_kept else [name for name in columns if name == time]
+        read = columns if kept[group] else [name for name in columns if name == time]
         if not read:
             yield _empty_rows(opened.metadata.row_group(group).num_rows), BEGINNING_US
             continue

@@ -240,7 +240,7 @@ class Worked:
     ) -> dict[str, Any]:
         pacer = Pacer(self.share or 0.0)
         taken, spent_s, written = 0, 0.0, 0
-        passes_s = marks_s = unmarked_s = 0.0
+        passes_s = marks_s = unmarked_s = taking_us = 0.0
         checks_s: list[float] = []
         worked_s: list[float] = []  # of them, on a core
 
@@ -268,15 +268,21 @@ class Worked:
             made_s = pass_s + mark_s
             objective.learn(self._costs(made_s * 1e6 / PASS_TUPLES, pacer))
             pacer.worked(made_s * 1e6)
-            while (windows := pacer.windows) and footprints.is_check_due(place):
+            while (windows := pacer.windows) and (
+                footprints.has_taken or footprints.is_check_due(place)
+            ):
                 began_s, began_cpu_s = time.perf_counter(), time.thread_time()
-                records, _ = footprints.piece(windows, place)
+                records = footprints.piece(windows, place)
                 written += sum(map(append, records))
                 checks_s.append(time.perf_counter() - began_s)
                 worked_s.append(time.thread_time() - began_cpu_s)
-                checked = sum(each.count for each in records if has_checks(each))
-                pacer.wrote(checked, checks_s[-1] * 1e6)
                 made_s += checks_s[-1]
+                if footprints.has_taken:
+                    taking_us = checks_s[-1] * 1e6
+                    break  # A pass comes before the record is made: tuples are waiting.
+                checked = sum(each.count for each in records if has_checks(each))
+                pacer.wrote(checked, checks_s[-1] * 1e6, taking_us)
+                taking_us = 0.0
             if is_due:
                 log.sync()  # A node has a thread beside it for that.
             unmarked_s += made_s

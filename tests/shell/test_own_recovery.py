@@ -3,11 +3,14 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from holdfast.core.haunit.events import WriteSink
+from holdfast.core.haunit.events import FootprintsTaken, WriteSink
 from holdfast.core.haunit.plan import FootprintPlan, NodePlan
 from holdfast.core.machine import Effect, TimerFired
+from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.recovery.extent import Extent
@@ -85,28 +88,84 @@ def test_the_wait_for_others_and_for_a_quiet_source_is_left_out(process: Process
     assert process.recovery.costs(0.0, 0.0).fixed_us == pytest.approx(30_000)
 
 
-def test_a_node_hears_how_far_apart_points_are_to_be_though_it_has_no_time_for_windows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = Process(monkeypatch)
+BODY = pa.schema([("window", pa.int64())])
+
+
+def written(kind: FootprintKind, count: int = 1) -> Effect:
+    """A record of so many rows goes to the node's footprint log."""
+    bodies = pa.RecordBatch.from_arrays([pa.nulls(count, pa.int64())], schema=BODY)
+    mark, kinds = PassMark(count, 0, 0, (0,), 0), np.full(count, kind, dtype=np.uint8)
+    return WriteSink(LOG, FootprintRecord(0, mark, kinds, bodies).to_batch())
+
+
+LOG = StreamId("n~footprints")
+MARK = written(FootprintKind.PASS)
+RESULTS = cast("Effect", WriteSink(StreamId("out"), cast("TupleBatch", None)))
+
+
+def background_of(process: Process) -> Background:
+    """Of a node that may give a fiftieth of its time to footprints."""
     plan = SimpleNamespace(
         footprints=FootprintPlan(share=0.02),
-        footprint_stream="n~footprints",
+        footprint_stream=LOG,
         limits=SimpleNamespace(pass_tuples=8_192),
     )
     process.meter.replay_cost_us = lambda pass_tuples: 1.0
-    behind = Background(cast("NodePlan", plan), cast("Meter", process.meter), 0)
+    return Background(cast("NodePlan", plan), cast("Meter", process.meter), 0)
+
+
+def test_a_node_hears_how_far_apart_points_are_to_be_though_it_has_no_time_for_windows(
+    process: Process,
+) -> None:
+    behind = background_of(process)
     assert behind.watched == {TimerFired}
-    mark = cast("Effect", WriteSink(StreamId("n~footprints"), cast("TupleBatch", None)))
-    other = cast("Effect", WriteSink(StreamId("out"), cast("TupleBatch", None)))
-    behind.stepped([other, mark], 2 * MS)
-    behind.stepped([other], 100 * MS)  # Results, as without footprints.
+    behind.stepped([RESULTS, MARK], 2 * MS)
+    behind.stepped([RESULTS], 100 * MS)  # As without footprints.
     process.now_ns = 501 * MS
     for _ in range(10):
-        behind.stepped([mark], 2 * MS)
+        behind.stepped([MARK], 2 * MS)
     told = behind.due()
     assert told is not None
     assert told.windows == 0
     assert told.marks_apart_ms == 300, "half of 2 % for marks of 2 ms that cost half as much again"
     behind.done([])
     assert behind.due() is None
+
+
+def asked(process: Process, behind: Background) -> int:
+    """How many windows the node is to write now."""
+    told = behind.due()
+    return 0 if told is None else told.windows
+
+
+@pytest.mark.parametrize("is_for_a_point", [False, True])
+def test_footprints_are_paid_when_their_record_is_written_behind_whatever_has_come(
+    process: Process, is_for_a_point: bool
+) -> None:
+    behind = background_of(process)
+    process.now_ns = 30 * MS  # Of which there is time for one piece.
+    assert asked(process, behind) == 4
+    process.now_ns += MS // 4
+    behind.done([FootprintsTaken()])
+    assert behind.is_eager, "the record is still to be made"
+    if is_for_a_point:
+        behind.stepped([written(FootprintKind.G_CHECK, 4), MARK], MS // 4)
+    else:
+        assert asked(process, behind)
+        process.now_ns += MS // 4
+        behind.done([written(FootprintKind.G_CHECK, 4)])
+    assert not behind.is_eager
+    process.now_ns += 17 * MS
+    assert not asked(process, behind), "0.5 ms, half as much again, at 2 %: 37.5 ms"
+    process.now_ns += 17 * MS
+    assert asked(process, behind)
+
+
+def test_whoever_has_nothing_to_write_is_asked_again_a_little_later(process: Process) -> None:
+    behind = background_of(process)
+    process.now_ns = 1_000 * MS
+    assert asked(process, behind)
+    behind.done([])
+    assert not asked(process, behind)
+    process.now_ns += 10 * MS
+    assert asked(process, behind)

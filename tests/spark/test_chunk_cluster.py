@@ -59,6 +59,25 @@ def test_objects_survive_a_killed_data_node_and_a_restart(
         again.stop()
 
 
+def test_a_data_node_that_cannot_start_is_named_with_its_reason_until_it_can(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "chunks").mkdir()
+    (tmp_path / "chunks" / "data-1").write_text("no folder")
+    cluster = ChunkCluster(spark, str(tmp_path), EmbeddedStore(copies=2, data_nodes=2))
+    cluster.start()
+    try:
+        wait_until(lambda: bool(cluster.waits()))
+        (said,) = cluster.waits()
+        assert said.startswith("data-1 does not come up: ")
+        assert str(tmp_path / "chunks" / "data-1") in said
+        (tmp_path / "chunks" / "data-1").unlink()
+        assert cluster.wait_until_up(60)
+        assert not cluster.waits()
+    finally:
+        cluster.stop()
+
+
 @pytest.mark.parametrize(
     "wrong", [{"copies": 0}, {"copies": 3, "data_nodes": 2}, {"chunk_bytes": 1}, {"copies": True}]
 )

@@ -423,6 +423,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Process, Any], None]] = {
     **dict.fromkeys(
         (
             events.EndSink,
+            events.FootprintsTaken,
             events.HastenSink,
             events.TrimPasses,
             events.TrimFootprints,

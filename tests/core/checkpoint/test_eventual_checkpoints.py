@@ -193,6 +193,22 @@ def test_background_work_keeps_to_its_share_of_the_time():
     assert 0.018 < taken < 0.021, "with what passes lose behind it"
 
 
+@pytest.mark.parametrize(("taking_us", "record_us"), [(6.0, 1.0), (1.0, 6.0)])
+def test_pieces_in_two_parts_are_as_long_as_the_longer_part_and_cost_both(
+    taking_us: float, record_us: float
+):
+    pacer, size, spent_us, worked_us = Pacer(0.02), 0, 0.0, 0.0
+    while worked_us < 60e6:
+        pacer.worked(1_000)
+        worked_us += 1_000
+        if some := pacer.windows:
+            size = some
+            pacer.wrote(size, record_us * size, taking_us * size)
+            spent_us += (taking_us + record_us) * size
+    assert size == pytest.approx(AT_ONCE_US / 6.0, rel=0.3)
+    assert 0.018 < spent_us * COLD / (spent_us + worked_us) < 0.021
+
+
 def spent(share: float, mark_us: float, *, windows_each: bool = True) -> tuple[float, float]:
     """Parts of a busy minute that marks and windows take, of a node with points every 50 ms."""
     pacer, now_us, marked_us, marks_us, written_us = Pacer(share), 0.0, 0.0, 0.0, 0.0

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
+    from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
+    from holdfast.core.model.tuples import TupleBatch
+
+
+def next_footprints(footprints: FootprintWriter, most: int, place: Place) -> list[TupleBatch]:
+    """The records of a piece of background work and of the one behind it."""
+    records = footprints.piece(most, place)
+    return [*records, *(footprints.piece(most, place) if footprints.has_taken else [])]
+
 
 @dataclass
 class PlacedRows:

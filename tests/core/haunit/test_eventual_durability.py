@@ -165,8 +165,8 @@ def test_windows_are_written_when_there_is_time_and_t_moves() -> None:
     running.receive(0, 7, 8)
     running.acknowledge()
     running.receive(2, 7)
-    running.step(events.CheckWindows(1, COSTS))
-    running.step(events.CheckWindows(1, COSTS))
+    for _ in range(4):  # Each window is taken, then written.
+        running.step(events.CheckWindows(1, COSTS))
     running.acknowledge()
     assert running.kinds()[1:] == [[FootprintKind.G_CHECK], [FootprintKind.G_CHECK]]
     assert running.point is not None
@@ -182,7 +182,7 @@ def test_t_moves_when_windows_are_written_though_no_more_input_comes() -> None:
     running.acknowledge()
     assert running.point is not None
     assert running.point.needed_from[A] < 3
-    for _ in range(2):
+    for _ in range(4):
         running.step(events.CheckWindows(1, replace(COSTS, fixed_us=5_000.0)))
     running.acknowledge()
     assert running.point.needed_from[A] == 3
@@ -214,10 +214,47 @@ def test_what_has_opened_is_a_piece_of_its_own_but_t_does_not_stand_still_for_it
     assert running.kinds()[1:] == [[FootprintKind.G_OPEN] * 6]
     running.receive(16, 16)  # Another one, before the next piece.
     running.step(events.CheckWindows(3, COSTS))
-    assert running.kinds()[2:] == [[FootprintKind.G_OPEN], [FootprintKind.G_CHECK] * 3]
+    assert running.kinds()[2:] == [[FootprintKind.G_OPEN]], "three more have been taken"
+    running.step(events.CheckWindows(3, COSTS))
+    assert running.kinds()[3:] == [[FootprintKind.G_CHECK] * 3]
     running.receive(17, 0)  # None opens.
     running.step(events.CheckWindows(3, COSTS))
+    running.step(events.CheckWindows(3, COSTS))
     assert running.kinds()[4:] == [[FootprintKind.G_CHECK] * 3]
+
+
+def test_footprints_are_of_the_pass_behind_which_they_were_taken() -> None:
+    running = Running()
+    running.receive(0, 7, 8)
+    running.acknowledge()
+    running.receive(2, 7)
+    running.step(events.CheckWindows(2, COSTS))
+    assert len(running.log) == 1, "no record was made yet"
+    running.receive(3, 9, 7)  # One opens, and one closes.
+    running.acknowledge()
+    assert running.kinds()[1:] == [
+        [FootprintKind.G_CHECK] * 2,
+        [FootprintKind.G_OPEN, FootprintKind.R],
+    ]
+    taken, said = (record_of(batch, 1).mark for batch in running.log[1:])
+    assert (taken.cut, taken.open_windows) == (3, 2)
+    assert (said.cut, said.open_windows) == (5, 2)
+    assert said.follows == running.log[1].next_id
+    assert running.counted() == [(7, 3)]
+
+
+def test_footprints_that_were_taken_are_written_though_no_time_is_left() -> None:
+    running = Running()
+    running.receive(0, 7, 8)
+    running.acknowledge()
+    running.receive(2, 7)
+    running.step(events.CheckWindows(2, COSTS))
+    running.step(events.CheckWindows(0, COSTS))
+    assert len(running.log) == 1
+    running.acknowledge()
+    assert running.kinds()[1:] == [[FootprintKind.G_CHECK] * 2]
+    assert running.point is not None
+    assert running.point.needed_from == {A: 3, LOG: 2}
 
 
 def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
-from placed_rows import PlacedRows
+from placed_rows import PlacedRows, next_footprints
 
 from holdfast.core.checkpoint.eventual import ExtentSize, RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
@@ -264,10 +264,8 @@ class Life:
 
     def check_some(self, windows: int) -> None:
         place = self.given.place(self.taken)
-        if self.footprints.is_check_due(place):
-            self.append(*self.footprints.say(place))
-            record = self.footprints.check(windows, place)
-            self.append(*([] if record is None else [record]))
+        if self.footprints.has_taken or self.footprints.is_check_due(place):
+            self.append(*self.footprints.piece(windows, place))
             self.check()
 
     def note(self) -> None:
@@ -466,9 +464,9 @@ def test_segments_that_have_not_changed_are_not_written_again() -> None:
         """Segments, parts, and how many groups, of all footprints that are written next."""
         life.one_pass(taken, given.place(taken))
         found: list[tuple[int, int, int]] = []
-        while record := life.footprints.check(4, given.place(taken)):
-            life.append(record)
-            for row in record.batch.to_pylist():
+        while records := next_footprints(life.footprints, 4, given.place(taken)):
+            life.append(*records)
+            for row in [row for record in records for row in record.batch.to_pylist()]:
                 if row["kind"] == FootprintKind.G_CHECK:
                     found.append((row["key.segment"], row["key.part"], len(row["groups"])))
         life.check()

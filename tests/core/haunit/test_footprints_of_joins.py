@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
-from placed_rows import PlacedRows
+from placed_rows import PlacedRows, next_footprints
 
 from holdfast.core.checkpoint.eventual import RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
@@ -88,10 +88,9 @@ class Run(PlacedRows):
         first = rows_of(join.process(sides(self.rows), self.low(0), last))
         return first + rows_of(join.process([None, None], self.low(0), END_US))
 
-    def append(self, *batches: TupleBatch | None) -> None:
+    def append(self, *batches: TupleBatch) -> None:
         for batch in batches:
-            if batch is not None:
-                self._append(batch)
+            self._append(batch)
 
     def _append(self, batch: TupleBatch) -> None:
         parts = log_records.encode_record(
@@ -131,9 +130,8 @@ class Run(PlacedRows):
             results += rows_of(join.process(given, low, place.boundary_us))
             taken = until
             for _ in range(rng.choice([0, 0, 1, 2])):
-                if footprints.is_check_due(place):
-                    self.append(*footprints.say(place))
-                    self.append(footprints.check(rng.randint(1, 3), place))
+                if footprints.has_taken or footprints.is_check_due(place):
+                    self.append(*footprints.piece(rng.randint(1, 3), place))
             join.check_invariants()
             footprints.check_invariants()
             if rng.random() < 0.4:
@@ -202,7 +200,9 @@ def test_a_piece_of_work_has_few_rows_however_many_have_come() -> None:
     place = Place(4000, 100, (4000,), (4000,))
     (opened,) = footprints.mark(place)[:-1]
     assert rows_in(opened) == 0, "nor has what opens"
-    written = [rows_in(record) for record in iter(lambda: footprints.check(2, place), None)]
+    written = []
+    while records := next_footprints(footprints, 2, place):
+        written += map(rows_in, records)
     assert sum(written) == 4000
     assert max(written) == 2 * footprinted_join._PART
     assert footprints.starts(place) == (4000,)
@@ -228,7 +228,7 @@ def test_each_row_of_a_slow_window_is_written_about_once() -> None:
         join.process(sides(rows[taken : taken + 40]), run.low(taken), 100)
         run.append(*footprints.say(Place(taken + 40, 100, place.starts, place.starts)))
         check = Place(taken + 41, 100, place.starts, place.starts)
-        run.append(footprints.check(9, check))
+        run.append(*next_footprints(footprints, 9, check))
     kinds = [kind for batch in run.log for kind in batch.batch.column("kind").to_pylist()]
     assert kinds.count(FootprintKind.G_OPEN) == 1
     assert 4000 <= sum(map(rows_in, run.log)) < 1.9 * 4000

@@ -468,12 +468,16 @@ class Pacer:
         allowed = max(self._share / COLD * _FOR_MARKS, 1e-9)
         return min(MARKS_APART_MAX_MS, int(self._mark_us / allowed / 1000))
 
-    def wrote(self, windows: int, took_us: float) -> None:
-        """So many footprints took so long."""
-        self._pay(took_us)
+    def wrote(self, windows: int, took_us: float, taking_us: float = 0.0) -> None:
+        """A record of so many footprints took so long, and to take them before. 0: had to be said.
+
+        The longer of the two is what a tuple may have waited for.
+        """
+        self._pay(took_us + taking_us)
         if not windows:
             return
-        self._window_us += (took_us / windows - self._window_us) / 4
+        self._window_us += ((took_us + taking_us) / windows - self._window_us) / 4
+        took_us = max(took_us, taking_us)
         if took_us > STANDSTILL_US:
             self._aim_us = max(_AIM_LEAST_US, self._aim_us * (1 - _STEP))
         else:

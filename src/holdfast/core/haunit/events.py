@@ -550,6 +550,11 @@ class TrimFootprints(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class FootprintsTaken(Effect):
+    """Windows have been read; their record is made when there is time to spare again. [CEC §III]"""
+
+
+@dataclass(frozen=True, slots=True)
 class EndSink(Effect):
     """The sink's stream has ended for good."""
 

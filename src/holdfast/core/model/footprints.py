@@ -114,11 +114,11 @@ class FootprintRecord:
         alike = np.ascontiguousarray(words[:, : len(numbers) - streams].T)
         open_windows, cut, boundary_us, follows = map(array_over, alike)
         starts = pa.ListArray.from_arrays(
-            pa.array(np.arange(0, (n + 1) * streams, streams, dtype=np.int32)),
+            array_over(np.arange(0, (n + 1) * streams, streams, dtype=np.int32), pa.int32()),
             array_over(words[:, len(numbers) - streams :].ravel()),
         )
         said = (open_windows, cut, boundary_us, follows, starts, boundary_us)
-        columns = [pa.array(self.kinds), *self.bodies.columns, *said]
+        columns = [array_over(self.kinds, pa.uint8()), *self.bodies.columns, *said]
         schema = schema or footprint_schema(self.bodies.schema)
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         return TupleBatch(self.first_id, batch, mark.boundary_us)

@@ -9,7 +9,7 @@ packed rows are equal exactly if their values are. [SGuard §4, "page content is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,8 @@ from holdfast.core.model.stable_hash import (
     validity,
     word_dtype,
 )
+
+_INT64: Final = pa.int64()
 
 
 class StringStore(Protocol):
@@ -143,13 +145,13 @@ class RecordPacking:
         return fixed_words(column)
 
 
-def array_over(words: np.ndarray) -> pa.Array:
-    """An Arrow array without nulls over the memory of words, int64 (n,), all side by side.
+def array_over(words: np.ndarray, kind: pa.DataType = _INT64) -> pa.Array:
+    """An Arrow array without nulls over the memory of words of its kind, (n,), all side by side.
 
     As `pa.array`, which looks first whether they might be something of pandas, at ten times the
     cost.
     """
-    return pa.Array.from_buffers(pa.int64(), len(words), [None, pa.py_buffer(words)])
+    return pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(words)])
 
 
 def column_of(

@@ -31,6 +31,7 @@ import pyarrow as pa
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.footprints import PART, WINDOW
 from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.schema import array_over
 from holdfast.core.operators.base import Output, Rows, chosen
 from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
 from holdfast.core.operators.join import JoinLayout, JoinRows
@@ -243,13 +244,13 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     def _names(self, parts: list[tuple[int, int]]) -> pa.RecordBatch:
         """Parts of windows that have closed."""
         pairs = _pairs(parts)
-        columns = [pa.array(np.ascontiguousarray(pairs[:, at])) for at in (0, 1)]
+        columns = [array_over(np.ascontiguousarray(pairs[:, at])) for at in (0, 1)]
         columns += [pa.nulls(len(parts), f.type) for f in list(self.body_schema)[2:]]
         return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
 
     def _bodies(self, said: Sequence[_Said]) -> pa.RecordBatch:
         pairs = _names_of(said)
-        columns = [pa.array(np.ascontiguousarray(pairs[:, at])) for at in (0, 1)]
+        columns = [array_over(np.ascontiguousarray(pairs[:, at])) for at in (0, 1)]
         for side, name in enumerate(_SIDES):
             kind = self.body_schema.field(name).type.value_type
             parts = [(each.rows, each.part.first[side], each.part.end[side]) for each in said]
@@ -267,7 +268,7 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         records = stored.gather(np.arange(first, end, dtype=np.int64))
         words = np.ascontiguousarray(records[:, layout.row_at :])
         columns = layout.row_packings[side].unpack(words, rows.strings)
-        times = pa.array(np.ascontiguousarray(records[:, 1]))
+        times = array_over(np.ascontiguousarray(records[:, 1]))
         return pa.StructArray.from_arrays([times, *columns], fields=list(kind))
 
     # -- taking the place of another ------------------------------------------------------------

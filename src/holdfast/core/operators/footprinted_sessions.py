@@ -32,6 +32,7 @@ import pyarrow as pa
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.footprints import KEY, WINDOW
 from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.schema import array_over
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows, chosen
 from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of, rows_from
@@ -186,7 +187,7 @@ class FootprintedSessions(SessionWindows, Footprinted):
 
     def _names(self, keys: np.ndarray) -> pa.RecordBatch:
         """Keys without open sessions, in the columns of footprints."""
-        columns = [pa.array(np.zeros(len(keys), dtype=np.int64))]
+        columns = [array_over(np.zeros(len(keys), dtype=np.int64))]
         columns += self._groups.key_columns(np.ascontiguousarray(keys), self._pages)
         columns += [pa.nulls(len(keys), f.type) for f in list(self.body_schema)[-2:]]
         return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
@@ -199,7 +200,7 @@ class FootprintedSessions(SessionWindows, Footprinted):
         counts = np.bincount(owners, minlength=len(keys))
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         columns = list(self._names(keys).columns)
-        columns[-2] = pa.array(np.full(len(keys), self._taken, dtype=np.int64))
+        columns[-2] = array_over(np.full(len(keys), self._taken, dtype=np.int64))
         kind = self.body_schema.types[-1]
         offsets = pa.array(ends, pa.int64())
         columns[-1] = pa.LargeListArray.from_arrays(offsets, self._structs(entries), type=kind)
@@ -210,7 +211,7 @@ class FootprintedSessions(SessionWindows, Footprinted):
         values_at = self._at(VALUES_AT)
         at = [self._at(EARLIEST), self._at(LATEST), self._at(BEGUN)]
         at += [values_at + word for word in self._fixed_words]
-        columns = [pa.array(np.ascontiguousarray(entries[:, each])) for each in at]
+        columns = [array_over(np.ascontiguousarray(entries[:, each])) for each in at]
         for word in self._groups.text_words:
             assert self._pages is not None
             references = np.ascontiguousarray(entries[:, values_at + word])

@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.schema import array_over
 from holdfast.core.operators.base import Output, Rows, chosen
 from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
 from holdfast.core.operators.keyed_windows import (
@@ -215,7 +216,7 @@ class FootprintedWindows(KeyedWindows, Footprinted):
     def _named(self, windows: np.ndarray, keys: np.ndarray) -> list[pa.Array]:
         """The columns that tell windows."""
         numbers = np.ascontiguousarray(windows[:, 1 - self._kind.number_at])
-        return [pa.array(numbers), *self._groups.key_columns(keys, self._key_strings)]
+        return [array_over(numbers), *self._groups.key_columns(keys, self._key_strings)]
 
     def _names(self, windows: np.ndarray, records: np.ndarray) -> pa.RecordBatch:
         """Windows that have closed, in the columns of footprints: of their states nothing is left.
@@ -232,8 +233,8 @@ class FootprintedWindows(KeyedWindows, Footprinted):
         """Windows in the columns of footprints."""
         keys = np.ascontiguousarray(records[:, KEY_AT : self._values_at])
         columns = self._named(windows, keys)
-        columns.append(pa.array(self._words_of(keys)))
-        columns += [pa.array(np.ascontiguousarray(records[:, at])) for at in self._state_at]
+        columns.append(array_over(self._words_of(keys)))
+        columns += [array_over(np.ascontiguousarray(records[:, at])) for at in self._state_at]
         for at in self._text_at:
             assert self._strings is not None
             references = np.ascontiguousarray(records[:, at])

@@ -1,7 +1,8 @@
 """Background work of a node: windows are written while nothing else is waiting. [CEC §III]
 
 Between two turns of the loop the node may be asked to write windows: so many that it takes half a
-millisecond, as it has cost of late, and so often that it keeps to its share of the time. A node
+millisecond, as it has cost of late, and so often that it keeps to its share of the time. It takes
+their footprints, and writes them when it is asked again, behind whatever has come meanwhile. A node
 that has nothing to write is asked again a little later. With the question it hears what recoveries
 cost: how long it took this process to come to work, and what its passes take.
 
@@ -15,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.checkpoint.eventual import Pacer, RecoveryCosts
-from holdfast.core.haunit.events import CheckWindows, WriteSink
+from holdfast.core.haunit.events import CheckWindows, FootprintsTaken, WriteSink
 from holdfast.core.machine import TimerFired
 from holdfast.core.model.footprints import has_checks
 
@@ -62,6 +63,7 @@ class Background:
         self._rests_to_ns = 0
         self._tuple_us, self._measured_ns = 0.0, 0
         self._asked = 0  # how many windows it may have written
+        self._taking_us: float | None = None  # how long footprints took that are not written yet
         self._has_more = False
 
     @property
@@ -101,6 +103,7 @@ class Background:
         """
         if self._pacer is not None and any(self._is_footprint(effect) for effect in effects):
             self._pacer.marked(took_ns / 1000)
+            self._wrote(effects, 0.0)  # A restart point does not come before what was taken.
 
     def _is_footprint(self, effect: Effect) -> bool:
         return isinstance(effect, WriteSink) and effect.stream == self._log
@@ -110,14 +113,25 @@ class Background:
         if self._pacer is None:
             return
         now_ns = time.monotonic_ns()
-        records = [e.batch for e in effects if isinstance(e, WriteSink)]
-        written = sum(each.count for each in records if has_checks(each))  # Others had to be said.
-        self._pacer.wrote(written, (now_ns - self._began_ns) / 1000)
+        took_us = (now_ns - self._began_ns) / 1000
+        has_taken = any(isinstance(effect, FootprintsTaken) for effect in effects)
+        if has_taken:
+            self._taking_us = took_us
+        else:
+            self._wrote(effects, took_us)
         if not self._asked:
             return
-        self._has_more = bool(records)
-        if not records:
+        self._has_more = has_taken or any(isinstance(effect, WriteSink) for effect in effects)
+        if not self._has_more:
             self._rests_to_ns = now_ns + _NOTHING_TO_DO_NS
+
+    def _wrote(self, effects: list[Effect], took_us: float) -> None:
+        """Tell what the records among these effects have cost, and what was taken for them."""
+        assert self._pacer is not None
+        records = [e.batch for e in effects if isinstance(e, WriteSink) and self._is_footprint(e)]
+        written = sum(each.count for each in records if has_checks(each))  # Others had to be said.
+        self._pacer.wrote(written, took_us, self._taking_us or 0.0)
+        self._taking_us = None
 
 
 class OwnRecovery:

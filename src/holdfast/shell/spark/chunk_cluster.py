@@ -108,6 +108,7 @@ class ChunkCluster:
         self._machines: dict[str, str] = {}  # where each data node was sent last
         self._choosing = threading.Lock()
         self._waiting: dict[str, str] = {}  # by data node: the machine that it waits for
+        self._down: dict[str, str] = {}  # by data node that ended at once: why
         self._is_stopping = threading.Event()
         self._launches: dict[str, int] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -143,10 +144,13 @@ class ChunkCluster:
 
     def waits(self) -> list[str]:
         """What data nodes wait for, for people."""
-        return [
+        homes = [
             f"{node} waits for {machine}, where chunks without a live copy may be"
             for node, machine in list(self._waiting.items())
         ]
+        if self.statistics.data_nodes == self._store.data_nodes:
+            return homes
+        return homes + [f"{node} does not come up: {why}" for node, why in list(self._down.items())]
 
     # -- life -------------------------------------------------------------------------------
 
@@ -204,7 +208,9 @@ class ChunkCluster:
             _LOG.warning("data node %s ended: %s", node, reason)
             if time.monotonic() - began_s > _RELAUNCH_MAX_S:
                 wait_s, since_s = _RELAUNCH_S, time.monotonic()
+                self._down.pop(node, None)
             else:
+                self._down[node] = reason
                 wait_s = min(2 * wait_s, _RELAUNCH_MAX_S)
             self._is_stopping.wait(wait_s)
 

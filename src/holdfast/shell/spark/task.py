@@ -316,6 +316,7 @@ class NodeTask:
             events.ReadPasses: sinks.read_passes,
             events.TrimPasses: sinks.trim_passes,
             events.TrimFootprints: sinks.trim_footprints,
+            events.FootprintsTaken: lambda _: None,  # `Background` sees it.
             events.SpillBatches: self._spills.write,
             events.ReadSpill: self._spills.read,
             events.TrimSpill: self._spills.trim,

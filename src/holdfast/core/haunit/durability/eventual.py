@@ -23,7 +23,7 @@ from holdfast.core.checkpoint.eventual import MARKS_APART_MAX_MS, RecoveryObject
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
-from holdfast.core.haunit.events import CheckWindows, TrimFootprints
+from holdfast.core.haunit.events import CheckWindows, FootprintsTaken, TrimFootprints
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import NO_ID
 from holdfast.core.operators.footprinted import Footprinted
@@ -120,14 +120,14 @@ class Eventual(Durability):
             self._looked_ms, self._tuples = now_ms, self.unit.input_tuples
         if self.unit.replay.is_silent or not check.windows:
             return []
-        place = self._place()
-        if self._footprints.is_check_due(place):
-            self._footprints.end_replay()
-            records, has_checks = self._footprints.piece(check.windows, place)
-            if has_checks:
-                self.note_again()  # T may have moved on, without a pass.
-            return self._append(records)
-        return []
+        place, footprints = self._place(), self._footprints
+        if footprints.has_taken:
+            self.note_again()  # T may move on, without a pass.
+        elif not footprints.is_check_due(place):
+            return []
+        footprints.end_replay()
+        effects = self._append(footprints.piece(check.windows, place))
+        return [*effects, FootprintsTaken()] if footprints.has_taken else effects
 
     # -- restart points -----------------------------------------------------------------------
 

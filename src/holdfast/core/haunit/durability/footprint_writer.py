@@ -8,7 +8,9 @@ Theory of operation. The paper has three paths in one thread:
   read behind the record of a restart point, so that more records would serve nobody; and a window
   that has opened and closed in between leaves no trace.
 - *Background*: when the shell has time to spare, the windows with the oldest footprints are written
-  (G_check), in a record of their own between two passes.
+  (G_check), in a record of their own. It has two pieces of work, so that a tuple waits for one of
+  them only: the footprints are taken between two passes; the record is made of them between two
+  later ones, and goes to the log before any other.
 - *Recovery*: the eventual checkpoint that core/recovery/extent.py has found is adopted; the node
   replays from T in silence.
 
@@ -106,6 +108,7 @@ class FootprintWriter:
         self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # when it last said anything
         self._has_more_to_say = False
         self._has_said_alone = False  # in the last piece of background work
+        self._taken: FootprintRecord | None = None  # footprints that are not in the log yet
         self.cuts_ahead = 0
         """By how much cuts are ahead of the ids of the one input stream, which began anew."""
         if extent is not None:
@@ -147,14 +150,15 @@ class FootprintWriter:
         """
         if self._last is None:
             return []
+        records = self._written()
         self.cuts_ahead += self._last.cut + 1 - place.cut
         self._stood_at = place = replace(place, cut=self._last.cut + 1)
         self.begin_pass()
         self._operator.break_off_replay(self._replayed_to_us)
-        records = self.say(place)
+        records += self.say(place)
         while (oldest := self._order.oldest) is not None and oldest.cut < place.cut:
-            record = self.check(max(1, self._operator.open_windows), place)
-            records += [] if record is None else [record]
+            self._take_footprints(max(1, self._operator.open_windows), place)
+            records += self._written()
         return records
 
     # -- the foreground -------------------------------------------------------------------------
@@ -172,12 +176,12 @@ class FootprintWriter:
 
         Two records if what has opened is said of the cut before the first of them.
         """
+        records = self._written()
         if not self._has_more_to_say:
-            return []
+            return records
         self._has_more_to_say = False
         said, before = self._operator.end_pass(), self._stood_at
         self._stood_at = place
-        records: list[TupleBatch] = []
         if self._operator.opens_before and len(said.windows):
             closing = said.closed.num_rows
             none = said.former[:0]
@@ -194,7 +198,7 @@ class FootprintWriter:
         if self._last is None or not self._stands_at(place, self._last):
             self._stood_at = place
             kinds = np.array([FootprintKind.PASS], dtype=np.uint8)
-            records.append(self._write(kinds, self._no_window, place))
+            records.append(self._numbered(self._begun(kinds, self._no_window, place)))
         return records
 
     @staticmethod
@@ -214,46 +218,63 @@ class FootprintWriter:
             return False
         return self._objective.is_due(self.size(place))
 
-    def piece(self, windows_max: int, place: Place) -> tuple[list[TupleBatch], bool]:
-        """What has opened and closed, or footprints of the oldest windows; whether of any.
+    def piece(self, windows_max: int, place: Place) -> list[TupleBatch]:
+        """The record of footprints that were taken; or what has opened and closed; or take some.
 
-        Each is a piece of its own, so that no tuple waits for both. Only where every pass has more
-        to say do they come together, every second time: else T would stand still there.
+        Each is a piece of its own, so that no tuple waits for two. Only where every pass has more
+        to say do the last two come together, every second time: else T would stand still there.
         """
+        if self._taken is not None:
+            return self._written()
         records = self.say(place)
         if records and not self._has_said_alone:
             self._has_said_alone = True
-            return records, False
+            return records
         self._has_said_alone = False
-        record = self.check(windows_max, place)
-        return (records, False) if record is None else ([*records, record], True)
+        self._take_footprints(windows_max, place)
+        return records
 
-    def check(self, windows_max: int, place: Place) -> TupleBatch | None:
+    @property
+    def has_taken(self) -> bool:
+        """Whether footprints have been taken that are not in the log yet."""
+        return self._taken is not None
+
+    def _take_footprints(self, windows_max: int, place: Place) -> None:
         """Up to so many footprints, at least one, of windows whose newest ones are the oldest.
 
-        None: none of those looked at is open any more, or none has processed anything since.
+        Of none, if none of those looked at is open any more, or has processed anything since.
         """
         if self._has_more_to_say:
             raise InvariantViolation("windows are written before it is said which are open")
         some = self._order.next(windows_max, place.cut)
         if some is None:
-            return None
+            return
         windows, former = some
         self._number += 1
         rest_bytes = self._objective.rest_bytes
         self._operator.rest_from = self._order.written_since(self._bytes - rest_bytes)
         said = self._operator.footprints(windows, former, self._number, windows_max)
         self._order.give_back(former, said.unfinished)
-        if not len(said.windows) and not said.closed.num_rows:
-            return None
-        self._stood_at = place
-        return self._record(said, FootprintKind.G_CHECK, place)
+        if len(said.windows) or said.closed.num_rows:
+            self._stood_at = place
+            self._taken = self._counted(said, FootprintKind.G_CHECK, place)
+
+    def _written(self) -> list[TupleBatch]:
+        """The record of what was taken, if anything was; none may come before it."""
+        taken, self._taken = self._taken, None
+        return [] if taken is None else [self._numbered(taken)]
 
     # -- records --------------------------------------------------------------------------------
 
     def _record(
         self, said: WindowsOfPass, kind: FootprintKind, place: Place, *, closing: int = 0
     ) -> TupleBatch:
+        return self._numbered(self._counted(said, kind, place, closing=closing))
+
+    def _counted(
+        self, said: WindowsOfPass, kind: FootprintKind, place: Place, *, closing: int = 0
+    ) -> FootprintRecord:
+        """The next record, whose windows are of a generation of their own from now on."""
         kinds = np.full(len(said.windows) + said.closed.num_rows, FootprintKind.R, dtype=np.uint8)
         kinds[: len(said.windows)] = kind
         self._order.gone(said.former, said.let_go)
@@ -263,16 +284,20 @@ class FootprintWriter:
         bodies = said.bodies
         if said.closed.num_rows:
             bodies = pa.concat_batches([bodies, said.closed])
-        return self._write(kinds, bodies, place, closing=closing)
+        return self._begun(kinds, bodies, place, closing=closing)
 
-    def _write(
+    def _begun(
         self, kinds: np.ndarray, bodies: pa.RecordBatch, place: Place, *, closing: int = 0
-    ) -> TupleBatch:
-        """A record, behind which `closing` windows are still open that the pass has closed."""
+    ) -> FootprintRecord:
+        """The next record, behind which `closing` windows are open that the pass has closed."""
         open_windows = self._operator.open_windows + closing
         mark = PassMark(open_windows, place.cut, place.boundary_us, place.starts, self._follows)
-        batch = FootprintRecord(self.next_id, mark, kinds, bodies).to_batch(self._schema)
         self._last, self._last_id = place, self.next_id
+        return FootprintRecord(self.next_id, mark, kinds, bodies)
+
+    def _numbered(self, record: FootprintRecord) -> TupleBatch:
+        """The same as it goes to the log."""
+        batch = record.to_batch(self._schema)
         self.next_id = self._follows = batch.next_id
         self._bytes += batch.batch.get_total_buffer_size()  # Ten times as fast as `nbytes`.
         return batch

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from holdfast.cli import checkout, main
 from holdfast.driver.listeners import queries
 from holdfast.driver.session import session
+from holdfast_chaos.hdfs_cluster import HdfsCluster, hdfs_cluster
 from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 
 checkout.enter()  # Workers of Spark find what stands beside the package, too.
@@ -40,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        has_servers = bool(fixtures & {"kafka", "hdfs_jars"}) or item.path.parent.name == "chaos"
+        has_servers = bool(fixtures & {"kafka", "hdfs"}) or item.path.parent.name == "chaos"
         if "spark" in fixtures and not has_servers:
             item.add_marker("session")
 
@@ -94,9 +95,11 @@ def kafka() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def hdfs_jars() -> None:
-    """HDFS from Maven, fetched once; without Maven the test is skipped."""
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
+    """HDFS from Maven, fetched once; without Maven the test is skipped. Tests have own places."""
     script = Path(__file__).parent.parent / "scripts" / "hdfs.sh"
     run = subprocess.run([script], capture_output=True, text=True, timeout=800, check=False)
     if run.returncode != 0:
         pytest.skip(run.stderr.strip() or run.stdout[-500:])
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as cluster:
+        yield cluster

@@ -10,20 +10,14 @@ from holdfast.shell.storage.errors import BadName
 from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.file_system import open_url
 from holdfast.shell.stores.webhdfs import WebHdfsStore
-from holdfast_chaos.hdfs_cluster import HdfsCluster, hdfs_cluster
+from holdfast_chaos.hdfs_cluster import HdfsCluster
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, hdfs_jars: None) -> Iterator[HdfsCluster]:
-    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as started:
-        yield started
-
-
 @pytest.fixture
-def store(cluster: HdfsCluster) -> Iterator[CheckpointStore]:
-    opened = open_url(f"{cluster.url}/a place/store", {})
+def store(hdfs: HdfsCluster) -> Iterator[CheckpointStore]:
+    opened = open_url(f"{hdfs.url}/a place/store", {})
     for name in opened.names():
         opened.delete(name)
     yield opened
@@ -102,7 +96,7 @@ def test_a_writer_that_was_overtaken_or_gives_up_leaves_nothing(store: Checkpoin
     assert store.drafts("a-1") == []
 
 
-def test_places_and_options_that_make_no_sense_are_refused(cluster: HdfsCluster) -> None:
+def test_places_and_options_that_make_no_sense_are_refused(hdfs: HdfsCluster) -> None:
     for url in ("webhdfs://host:1", "webhdfs://u:secret@host:1/x", "webhdfs://host:1/../x"):
         with pytest.raises(BadName) as refused:
             open_url(url, {})
@@ -115,14 +109,12 @@ def test_places_and_options_that_make_no_sense_are_refused(cluster: HdfsCluster)
     assert "secret" not in str(away.value) + repr(nobody)
 
 
-def test_what_was_written_survives_a_data_node(
-    cluster: HdfsCluster, store: CheckpointStore
-) -> None:
+def test_what_was_written_survives_a_data_node(hdfs: HdfsCluster, store: CheckpointStore) -> None:
     data = random.Random(2).randbytes(2_000_000)
     store.put("a-1/x", [data])
     writer = store.create("a-1/y")
     writer.write(data)
-    cluster.kill_data_node(0)
+    hdfs.kill_data_node(0)
     try:
         writer.write(data)
         writer.close()
@@ -135,5 +127,5 @@ def test_what_was_written_survives_a_data_node(
         assert store.read("a-1/x") == data
         store.put(f"a-1/{number}", [data[:1_000]])
         assert store.read(f"a-1/{number}") == data[:1_000]
-    cluster.start_data_node(0)
-    cluster.wait_for_all()
+    hdfs.start_data_node(0)
+    hdfs.wait_for_all()

@@ -63,7 +63,8 @@ _RESTART_S: Final = 1.0
 _LEAVE_S: Final = 30.0
 _START_S: Final = 240.0
 _TIMEOUT_S: Final = 600.0
-_POLL_S: Final = 0.02
+_POLL_S: Final = 0.1
+"""As often as a driver says what it does."""
 _WATCH_S: Final = 0.002
 _COMMAND_LINE: Final = str(Path(holdfast.__file__).parent / "cli" / "main.py")
 _AHEAD_S: Final = 3.0
@@ -191,6 +192,8 @@ class ClusterDriver:
         conf = cluster.part_of_slots() if is_one_of_two else {}
         self._process = cluster.submit(cluster_job.__file__, str(folder), conf=conf, log=self._log)
         self.asked = 0
+        self._version = (0, 0)  # of the word that was read last
+        self._said: dict[str, Any] = {}
 
     def ask(self, run: ClusterRun) -> int:
         """Have it run something; its number."""
@@ -201,11 +204,14 @@ class ClusterDriver:
 
     def status(self) -> dict[str, Any]:
         """What it said last; empty before the first word."""
-        try:
-            found: dict[str, Any] = json.loads((self._folder / STATUS).read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+        path = self._folder / STATUS
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat()
+            version = found.st_ino, found.st_mtime_ns
+            if version != self._version:  # Who watches closely asks more often than it speaks.
+                self._said = json.loads(path.read_text())
+                self._version = version
+        return self._said
 
     def is_in_standby(self, location: str, executors: int) -> bool:
         """Whether it has said that it waits there, and that so many executors are warm."""
@@ -288,10 +294,27 @@ class _Input:
 class ClusterRuns:
     """Runs on one cluster, one after the other, each with a fault."""
 
-    def __init__(self, cluster: StandaloneCluster, folder: Path) -> None:
-        """Nothing runs before the first; `folder` is for checkpoint locations and drivers."""
+    def __init__(
+        self,
+        cluster: StandaloneCluster,
+        folder: Path,
+        *,
+        watch_s: float = _WATCH_S,
+        stands_by_again: bool = True,
+    ) -> None:
+        """Nothing runs before the first.
+
+        Args:
+            cluster: Where.
+            folder: For checkpoint locations and drivers.
+            watch_s: How often to look for the first new output; `first_output_ms` is as exact.
+            stands_by_again: Whether another driver comes up, for a later run, once the one in
+                standby has taken over.
+        """
         self._cluster = cluster
         self._folder = folder
+        self._watch_s = watch_s
+        self._stands_by_again = stands_by_again
         self._driver: ClusterDriver | None = None
         self._other: ClusterDriver | None = None  # in standby, or to be
         self._asked_other = ""  # the location at which it was asked to be
@@ -484,11 +507,11 @@ class ClusterRuns:
                 return True
             return _recoveries(driver.status(), run) > recovered
 
-        driver.wait(is_mended, "the first new output", every_s=_WATCH_S)
+        driver.wait(is_mended, "the first new output", every_s=self._watch_s)
         while self._repairs:
             self._repair()
             time.sleep(_POLL_S)  # Repairs are due at times of their own.
-        if run.is_standby:
+        if run.is_standby and self._stands_by_again:
             self._other = self._submit(is_one_of_two=True)  # It comes up while the run goes on.
         return driver, number
 

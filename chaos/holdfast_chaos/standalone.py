@@ -195,8 +195,8 @@ class StandaloneCluster:
 
     def wait_for_executors(self) -> None:
         """Until an application has one on every worker. Raises `ServerFailed`."""
-        is_so = lambda: all(self.executors(number) for number in self.workers)  # noqa: E731
-        self._wait(is_so, "an executor on every worker")
+        workers = {self._servers[number].process.pid for number in self.workers}
+        self._wait(lambda: workers <= set(_parents().values()), "an executor on every worker")
 
     def part_of_slots(self) -> dict[str, str]:
         """Settings of an application that leaves the others as many slots of each worker."""
@@ -320,5 +320,10 @@ def ancestors(pid: int) -> list[int]:
 
 def children(pid: int) -> list[int]:
     """The children of a process."""
+    return [other for other, its_parent in _parents().items() if its_parent == pid]
+
+
+def _parents() -> dict[int, int | None]:
+    """Of each process its parent."""
     everybody = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
-    return [other for other in everybody if parent(other) == pid]
+    return {pid: parent(pid) for pid in everybody}

@@ -107,6 +107,7 @@ def test_without_a_broker_the_page_says_why(
 def test_every_bid_from_a_topic_has_a_result_in_another(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(topics, "_UP_RATE", 50)  # Whoever comes up late has not much to make up.
     monkeypatch.setattr(topics, "_DRAIN_S", 20.0)  # However late results are, they count.
     query, system = "q12", topics.SYSTEMS[2]
     course = topics._Course(kafka, "", query, SIZES)
@@ -118,7 +119,10 @@ def test_every_bid_from_a_topic_has_a_result_in_another(
 
 
 @pytest.mark.slow
-def test_a_burst_is_over_with_the_last_result(kafka: KafkaBroker) -> None:
+def test_a_burst_is_over_with_the_last_result(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_UP_RATE", 50)
     course = topics._Course(kafka, "", "q1", SIZES)
     run = topics._maximum(topics.SYSTEMS[2], course, "burst")
     assert run["tuples_per_s"] == pytest.approx(SIZES.bids / run["seconds"], rel=0.01)

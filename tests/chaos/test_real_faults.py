@@ -14,7 +14,7 @@ from holdfast_chaos.proxy import Proxy
 from holdfast_chaos.runs import KINDS, SILENCE, draw_run, execute, routed, warm_up
 from holdfast_chaos.tap import Tap
 
-KILLS = 15
+KILLS = 10
 
 
 def seeds_with_kills(wanted: int) -> list[int]:

@@ -11,6 +11,8 @@ from holdfast_chaos.standalone import StandaloneCluster
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 WORKERS = 3
+SECONDS = 6.0
+"""Of input, if nothing is struck."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,9 @@ def runs(
     cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterRuns]:
     """One driver for all runs, but for the one that is killed."""
-    made = ClusterRuns(cluster, tmp_path_factory.mktemp("runs"))
+    # Nothing is measured, and nobody stands by a second time.
+    folder = tmp_path_factory.mktemp("runs")
+    made = ClusterRuns(cluster, folder, watch_s=0.1, stands_by_again=False)
     yield made
     made.close()
 
@@ -41,7 +45,7 @@ def check(outcome: FaultOutcome) -> None:
 
 
 def test_an_executor_with_a_node_a_sink_and_a_data_node_may_be_killed(runs: ClusterRuns) -> None:
-    outcome = runs.execute("executor", "embedded")
+    outcome = runs.execute("executor", "embedded", seconds=SECONDS)
     check(outcome)
     assert any(name.startswith("data node") for name in outcome.held), outcome.held
     assert outcome.first_output_ms is not None
@@ -50,7 +54,7 @@ def test_an_executor_with_a_node_a_sink_and_a_data_node_may_be_killed(runs: Clus
 
 def test_nobody_misses_an_executor_that_leaves_politely(runs: ClusterRuns) -> None:
     """Decommissioned, as on Kubernetes: its nodes are elsewhere before it goes."""
-    outcome = runs.execute("leaving", "upstream")
+    outcome = runs.execute("leaving", "upstream", seconds=SECONDS)
     check(outcome)
     assert outcome.first_output_ms is not None
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
@@ -59,7 +63,8 @@ def test_nobody_misses_an_executor_that_leaves_politely(runs: ClusterRuns) -> No
 def test_a_worker_may_be_cut_off_and_healed(runs: ClusterRuns, cluster: StandaloneCluster) -> None:
     if not cluster.hosts.can_cut:
         pytest.skip("a worker's own network needs root and iproute2 (apt-get install iproute2)")
-    outcome = runs.execute("cut", "active")  # It lasts until somebody has taken over.
+    # It lasts until somebody has taken over.
+    outcome = runs.execute("cut", "active", seconds=SECONDS)
     check(outcome)
     assert outcome.first_output_ms is not None
     promoted = [r["node"] for r in outcome.result["recoveries"] if r["was_promoted"]]
@@ -73,7 +78,7 @@ def test_a_worker_with_one_of_two_replicas_may_be_cut_off_and_healed(
     """Readers go over to the other one, which lacks nothing: there is nothing to correct."""
     if not cluster.hosts.can_cut:
         pytest.skip("a worker's own network needs root and iproute2 (apt-get install iproute2)")
-    outcome = runs.execute("cut", "replicated")
+    outcome = runs.execute("cut", "replicated", seconds=SECONDS)
     check(outcome)
     assert "primary of counts[0]+1" not in outcome.held, "replicas are apart"
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
@@ -82,19 +87,19 @@ def test_a_worker_with_one_of_two_replicas_may_be_cut_off_and_healed(
 
 def test_units_that_recover_together_may_lose_an_executor(runs: ClusterRuns) -> None:
     """`holdfast bench cluster --only region` does the same to all of their protections."""
-    outcome = runs.execute("region", "uncoordinated")
+    outcome = runs.execute("region", "uncoordinated", seconds=SECONDS)
     check(outcome)
     assert outcome.first_output_ms is not None
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
 
 
 def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns) -> None:
-    check(runs.execute("driver", "embedded"))
+    check(runs.execute("driver", "embedded", seconds=SECONDS))
 
 
 def test_a_driver_in_standby_takes_over_from_one_that_is_killed(runs: ClusterRuns) -> None:
     """It is an application of its own, with executors of its own on the same workers."""
-    outcome = runs.execute("standby", "upstream")
+    outcome = runs.execute("standby", "upstream", seconds=SECONDS)
     check(outcome)
     assert outcome.first_output_ms is not None
 

@@ -56,7 +56,7 @@ class Kind:
     """Below which folder files are damaged, where the others are those of another kind."""
     is_like_others: bool = False
     """Whether the files beside those of `leaves` are read by the same code in another kind, where
-    each is damaged in every way: then those are only cut, changed and removed."""
+    each is damaged in every way: then those are cut, changed or removed, one after the other."""
 
 
 KINDS: Final = {
@@ -172,7 +172,8 @@ class Location:
         """In which ways it is damaged."""
         own = tuple(f"{folder}/" for folder in self.kind.leaves)
         if self.kind.is_like_others and not file.startswith(own):
-            return {name: DAMAGES[name] for name in ("half", "a byte", "gone")}
+            name = ("half", "a byte", "gone")[self.files().index(file) % 3]
+            return {name: DAMAGES[name]}
         return DAMAGES
 
     def restore(self) -> None:

@@ -18,12 +18,17 @@ if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; the
   (apt-get update && apt-get install -y --no-install-recommends $lacking) >/dev/null || true
 fi
 
-# Tests that compute run beside those that wait for Spark or for servers, and give way to them; both
-# are divided in two, so that two cores have work to the end. Style and types are checked meanwhile.
+# Tests that compute run beside those that wait for Spark or for servers, and give way to them. Each
+# part takes about as long as the others. Style and types are checked meanwhile.
 # What all need compiled is compiled first.
 .venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
-# A JVM lives for minutes here: it need not optimise as for days. That halves its CPU time.
-export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+# A JVM lives for minutes here: it need not optimise as for days. That halves its CPU time. It takes
+# Spark's classes from an archive, where one could be written.
+export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr}"
+archive=$PWD/build/classes.jsa
+if [ -e "$archive" ] || .venv/bin/python scripts/class_archive.py "$archive" >/dev/null 2>&1; then
+  SPARK_SUBMIT_OPTS="$SPARK_SUBMIT_OPTS -XX:SharedArchiveFile=$archive"
+fi
 logs=$(mktemp -d)
 running=()
 beside() { # LOG COMMAND...
@@ -31,16 +36,32 @@ beside() { # LOG COMMAND...
   running+=("$!")
 }
 export PYTEST_ADDOPTS="--durations=30 ${PYTEST_ADDOPTS:-}"
+pytest=.venv/bin/pytest
+in_session="slow and session"
+with_servers="slow and not session"
+first() {
+  local found=0
+  $pytest -m "$in_session" --ignore-glob="*/spark/test_[n-z]*" || found=$?
+  $pytest -m "$with_servers" tests/spark tests/view || found=$?
+  return $found
+}
+second() {
+  local found=0
+  $pytest -m "$in_session" tests/spark/test_[n-z]*.py || found=$?
+  $pytest -m "$with_servers" --ignore=tests/spark --ignore=tests/view --ignore=tests/shell \
+    --ignore=tests/chaos --ignore=tests/cluster || found=$?
+  return $found
+}
 beside lint scripts/lint.sh
-beside simulation nice -n 19 .venv/bin/pytest -m "not slow" tests/simulation tests/bench
-beside computing nice -n 19 .venv/bin/pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
-beside servers .venv/bin/pytest -m "slow and not session"
-beside spark .venv/bin/pytest -m "slow and session" tests/spark/test_[n-z]*.py
+beside simulation nice -n 19 $pytest -m "not slow" tests/simulation tests/bench
+beside computing nice -n 19 $pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
+beside third $pytest -m "$with_servers" tests/shell tests/chaos tests/cluster
+beside second second
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0
-.venv/bin/pytest -m "slow and session" --ignore-glob="*/spark/test_[n-z]*" || status=$?
+first || status=$?
 for each in "${running[@]}"; do
   wait "$each" || status=$?
 done
-cat "$logs/spark" "$logs/servers" "$logs/computing" "$logs/simulation" "$logs/lint"
+cat "$logs"/{second,third,computing,simulation,lint}
 exit "$status"

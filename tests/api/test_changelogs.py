@@ -11,6 +11,9 @@ import pytest
 
 from holdfast.api.changelogs import upsert_keys
 from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections.base import Protection
+from holdfast.api.protections.of_units import Protections
+from holdfast.api.protections.replay import Amnesia, Unprotected, UpstreamBackup
 from holdfast.api.steps import Changelog
 from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
@@ -204,3 +207,16 @@ def test_a_topic_by_key_is_written_exactly_once() -> None:
     """What a zombie writes once more would be the newest that compaction finds."""
     with pytest.raises(DataflowError, match=r"exactly_once=False of a changelog.*as_feed"):
         counts().sink_kafka("out", servers="localhost:9", topic="out", exactly_once=False)
+
+
+@pytest.mark.parametrize(
+    "protection", [Amnesia(), Unprotected(), UpstreamBackup(guarantee="rollback")]
+)
+def test_a_protection_that_may_lose_or_repeat_changes_is_refused(protection: Protection) -> None:
+    flow = Dataflow("test")
+    counts(bids(flow)).sink("table")
+    with pytest.raises(UnsupportedError, match=type(protection).__name__ + ".*wrong from then on"):
+        Protections(protection).check(flow)
+    weak = next(step.unit for step in flow.steps if step.changelog is None)
+    Protections({weak: Amnesia()}).check(flow)  # Its rows are no changes.
+    Protections(UpstreamBackup()).check(flow)

@@ -10,12 +10,14 @@ from holdfast.api.protections.checkpointed import Checkpointed, StoredCheckpoint
 from holdfast.api.protections.eventual import EventualCheckpoints
 from holdfast.api.protections.replay import UpstreamBackup
 from holdfast.api.steps import Loop
-from holdfast.errors import OptionError
+from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.errors import OptionError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.api.graph import Graph
+    from holdfast.api.steps import Step
 
 
 class Protections:
@@ -44,6 +46,8 @@ class Protections:
                 raise OptionError(f"protection names {name!r}; units are {', '.join(units)}")
         for unit in units:
             self.of(unit).check(flow)
+        for step in flow.steps:
+            self._check_changes(step)
         own = [p for p in map(self.of, units) if isinstance(p, StoredCheckpoints)]
         writers = {p.writers for p in own if isinstance(p, Checkpointed)}
         embedded = [p.store for p in map(self.of, units) if isinstance(p, EventualCheckpoints)]
@@ -53,6 +57,18 @@ class Protections:
                 "units are checkpointed to different stores, or with different `writers`: "
                 "one store serves all units of a query"
             )
+
+    def _check_changes(self, step: Step) -> None:
+        """A table that changes bears none that is missing, and none that comes again."""
+        protection = self.of(step.unit)
+        if step.changelog is None or protection.guarantee == Guarantee.PRECISE.value:
+            return
+        raise UnsupportedError(
+            f"{step.unit}: {type(protection).__name__} may lose or repeat changes of "
+            f"{step.name!r}, and the table that they come to would be wrong from then on; "
+            f"UpstreamBackup(), ActiveStandby(), PassiveStandby(), Checkpointed() and "
+            f"EventualCheckpoints() recover precisely"
+        )
 
     @property
     def stored(self) -> StoredCheckpoints | None:

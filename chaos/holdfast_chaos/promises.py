@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from holdfast.driver.query import Query
 
 SIDE_BY_SIDE: Final = "replicated, side by side"
+AT_LEAST_ONCE: Final = "coordinated, at least once"
+"""It is drawn among those by which units recover together, and there alone."""
 PROTECTIONS: Final[dict[str, Protection]] = {
     "upstream backup": UpstreamBackup(),
     "checkpoints": Checkpointed(interval="200 milliseconds"),
@@ -50,6 +52,7 @@ PROTECTIONS: Final[dict[str, Protection]] = {
 }
 _TOGETHER: Final[dict[str, Protection]] = {
     "coordinated, all go back": Coordinated(interval="200 milliseconds", rolls_back="all"),
+    AT_LEAST_ONCE: Coordinated(interval="200 milliseconds", guarantee="rollback"),
     "after windows": Uncoordinated(
         interval="200 milliseconds", jitter="50 milliseconds", trigger="after_windows"
     ),
@@ -72,7 +75,8 @@ STANDBYS: Final = ("active standby", "passive standby")
 """They take two slots for each node."""
 CORRECTED: Final = ("replicated", SIDE_BY_SIDE)
 """They go on without sources that fall silent."""
-_WEAKER: Final = ("rollback", "amnesia")
+_ROLLBACK: Final = ("rollback", AT_LEAST_ONCE)
+_WEAKER: Final = (*_ROLLBACK, "amnesia")
 ARRIVAL: Final = "arrival"
 """A union in the order of arrival, an arbitrary unit: its rows are known, their order is not."""
 BY_ARRIVAL: Final = {f"{query} by arrival": query for query in ("q1", "q3", "q8", "q12")}
@@ -112,19 +116,20 @@ def violations_of(query: Query, twin: DataFrame, protection: str) -> list[str]:
     Args:
         query: The query.
         twin: What a run without failures would put out.
-        protection: One of `PROTECTIONS`.
+        protection: One of `PROTECTIONS` or `TOGETHER`.
     """
     found = query.verify()
     seen = (
         f"{found.lost} lost, {found.doubled} doubled, {found.gaps} gaps: {'; '.join(found.sample)}"
     )
-    if protection not in _WEAKER or not query.failures:
+    may_repeat = query.failures or protection == AT_LEAST_ONCE  # An earlier driver may have failed.
+    if protection not in _WEAKER or not may_repeat:
         return [] if found.is_identical else [f"I-PRECISE: {seen}"]
     wrong = query.to_dataframe().select(*twin.columns).subtract(twin).count()
     if wrong or found.gaps:
-        name = "I-ROLLBACK" if protection == "rollback" else "I-GAP"
+        name = "I-ROLLBACK" if protection in _ROLLBACK else "I-GAP"
         return [f"{name}: {wrong} rows never expected, {seen}"]
-    if protection == "rollback":
+    if protection in _ROLLBACK:
         return [f"I-ROLLBACK: {seen}"] if found.lost else []
     failed = {failure["node"] for failure in query.failures}
     return [f"I-GAP: {seen}"] if found.doubled and len(failed) == 1 else []

@@ -28,6 +28,7 @@ from holdfast.api.windows import (
     window_words,
 )
 from holdfast.core.haunit.plan import Cuts
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError, OptionError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
@@ -397,7 +398,11 @@ def test_uncoordinated_checkpoints_say_what_they_can_give(tmp_path: Path) -> Non
         with pytest.raises(OptionError, match="Uncoordinated"):
             wrong.check(flow)
     with pytest.raises(UnsupportedError, match="Uncoordinated"):
-        Uncoordinated("rollback").check(flow)
+        Uncoordinated("gap").check(flow)
+    at_least_once = Uncoordinated("rollback")
+    at_least_once.check(flow)
+    assert at_least_once.of_unit().guarantee is Guarantee.ROLLBACK
+    assert at_least_once.describe() == "Uncoordinated rollback", "a location keeps to it"
     here, there = str(tmp_path / "here"), str(tmp_path / "there")
     assert Uncoordinated(store=here).describe() == f"Uncoordinated in {here}"
     assert Checkpointed(store=here).describe() == f"Checkpointed in {here}"

@@ -241,6 +241,7 @@ readings.window(hf.tumbling("10 seconds")).aggregate("count(*) AS n", name="mean
             "left.union(right, order='arrival').sink('merged')",
             after=_DONE,
         ),
+        Block("", after="protection.check(hf.Dataflow('checked'))"),
         Block(
             """
 flow = hf.Dataflow("reached")

@@ -13,6 +13,7 @@ from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
+from holdfast.planning.guarantees import recoveries_of
 from holdfast.planning.plan import plan_dataflow
 from holdfast.planning.regions import _with_empty_channels
 
@@ -64,6 +65,40 @@ def test_what_leaves_a_region_waits_so_that_its_reader_repeats():
     plans = _plans(counts=UnitProtection())
     assert (plans["union"].region, plans["counts"].region) == ("union", "")
     assert [spec.is_gated for spec in plans["union"].outputs] == [True]
+
+
+def test_results_that_may_come_again_wait_for_no_line_but_what_others_read_does():
+    again = replace(UNCOORDINATED, guarantee=Guarantee.ROLLBACK)
+    plans = _plans(union=again, counts=again, bids=again, more=again)
+    assert {u for u, plan in plans.items() if plan.region} == {"union", "counts"}
+    assert not any(s.is_gated for u in ("union", "counts") for s in plans[u].outputs)
+    assert not plans["counts"].changing_streams(), "no marker goes to a sink"
+    assert not plans["union"].keeps_passes
+    assert not any(plan.rebases for plan in plans.values())
+    assert [plans[unit].repeats_results for unit in ("bids", "counts")] == [False, True]
+    apart = _plans(union=again, counts=UnitProtection())
+    assert [spec.is_gated for spec in apart["union"].outputs] == [True]
+    precise = _plans(union=again)
+    assert [spec.is_gated for spec in precise["counts"].outputs] == [True], "it goes back, too"
+
+
+def test_who_repeats_is_given_more_than_at_least_once_and_that_is_said():
+    again = replace(UNCOORDINATED, guarantee=Guarantee.ROLLBACK)
+    plan = plan_dataflow(
+        *(_flow("arrival"), "/tmp/nowhere"),
+        parallelism=1,
+        limits=NodeLimits(),
+        protection=lambda _: again,
+    )
+    assert [raised.unit for raised in plan.raised] == ["bids", "more"]
+    assert "its replacement makes the same tuples" in plan.notes[-1]
+    recoveries = {each.unit: each.recovery_type for each in recoveries_of(plan.nodes)}
+    assert recoveries == {
+        "bids": "precise",
+        "more": "precise",
+        "union": "divergent",
+        "counts": "divergent",
+    }
 
 
 def test_where_all_repeat_every_unit_recovers_alone():

@@ -9,11 +9,13 @@ from mutants import Mutant
 
 from holdfast.core.coordinator import regions as coordinator
 from holdfast.core.coordinator.region import Region
+from holdfast.core.haunit import ha_output
 from holdfast.core.haunit.durability.coordinated import Coordinated
-from holdfast.core.haunit.durability.lines import Lines
+from holdfast.core.haunit.durability.lines import LinePoints, Lines
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.life_events import Fail
 from holdfast.core.haunit.outputs.line_gate import LineGate
+from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.haunit.restoration import (
     CheckpointRestoration,
     CheckpointsLost,
@@ -21,6 +23,7 @@ from holdfast.core.haunit.restoration import (
     ReportDamage,
 )
 from holdfast.core.recovery.checkpoint_graph import Channel
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.planning import regions as planning
 from holdfast.sim.workload.protections import UNCOORDINATED
@@ -140,8 +143,37 @@ def _claim_to_hold_what_is_not_stored(original: Any) -> Any:
     return cut
 
 
-def _mutant(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _DEADLY) -> Mutant:
-    return Mutant(owner, method, bug, kinds=kinds, approach=UNCOORDINATED, dataflow="arbitrary")
+def _number_as_if_the_same_came_again(original: Any) -> Any:
+    """A result that another one has had the id of counts as written."""
+    del original
+    return lambda plan, next_id, in_log: next_id
+
+
+def _ask_at_once(original: Any) -> Any:
+    """A point counts before sinks hold the results from before it."""
+
+    def ask(self: LinePoints, is_safe: Any, now_ms: int) -> RestartPoint | None:
+        del is_safe
+        point: RestartPoint | None = original(self, lambda _: True, now_ms)
+        return point
+
+    return ask
+
+
+def _rebase_within(original: Any) -> Any:
+    """Streams of a region begin anew, as those of units that recover alone would."""
+    del original
+    return property(lambda self: self.guarantee is not Guarantee.PRECISE)
+
+
+def _mutant(
+    owner: Any,
+    method: str,
+    bug: Any,
+    kinds: tuple[str, ...] = _DEADLY,
+    guarantee: str = "precise",
+) -> Mutant:
+    return Mutant(owner, method, bug, kinds, UNCOORDINATED, "arbitrary", guarantee)
 
 
 REGION_MUTANTS = {
@@ -172,5 +204,13 @@ REGION_MUTANTS = {
         kinds=_DEADLY,
         approach="coordinated, aligned",
         dataflow="arbitrary",
+        guarantee="precise",
     ),
+    "numbers results as if the same came again": _mutant(
+        ha_output, "_numbered_from", _number_as_if_the_same_came_again, guarantee="rollback"
+    ),
+    "counts a point before sinks have its results": _mutant(
+        LinePoints, "ask", _ask_at_once, guarantee="rollback"
+    ),
+    "rebases within a region": _mutant(NodePlan, "rebases", _rebase_within, guarantee="rollback"),
 }

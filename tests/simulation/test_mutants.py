@@ -58,6 +58,8 @@ BY_ITS_NAME = {
     "sends again what is kept": {"I-GAP"},
     "ends with the first damaged checkpoint": {"I-REST"},
     "keeps one line of two": {"I-SPARE"},
+    "numbers results as if the same came again": {"I-ROLLBACK"},
+    "counts a point before sinks have its results": {"I-ACK"},
     "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},
     "takes tentative for stable": {"I-LIVE", "I-PRECISE"},
     "undoes no stream": {"I-REC"},

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -88,6 +89,7 @@ def test_rare_situations_are_met(summary: Summary, situation: str) -> None:
 
 def test_seeds_draw_every_protection_and_mix_them() -> None:
     cuts, delayed, footprinted, regions = set(), 0, 0, 0
+    guarantees: Counter[Guarantee] = Counter()
     for seed in range(300):
         _, of_unit = random_protection(NodeLimits(), f"{seed}/protection")
         units = [of_unit(unit) for unit in ("one", "other", "third")]
@@ -95,7 +97,9 @@ def test_seeds_draw_every_protection_and_mix_them() -> None:
         delayed += any(unit.delays and unit.cuts is None for unit in units)
         footprinted += any(unit.footprints for unit in units)
         regions += len({unit.cuts for unit in units}) > 1
-        assert all(unit.guarantee is Guarantee.PRECISE for unit in units if unit.cuts)
+        guarantees.update(unit.guarantee for unit in units if unit.cuts)
+    assert guarantees[Guarantee.PRECISE] > guarantees[Guarantee.ROLLBACK] > 3
+    assert not guarantees[Guarantee.GAP]
     assert cuts == {None, *Cuts}
     assert min(delayed, footprinted, regions) > 3
 
@@ -134,6 +138,18 @@ def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) ->
     summary = run_all(runs, processes=1)
     assert not summary.violations, [o.violation for o in summary.violations]
     assert summary.situations["survivor went back"]
+
+
+@pytest.mark.parametrize(("approach", "dataflow"), [(UNCOORDINATED, "arbitrary"), (HMNR, "loop")])
+def test_at_least_once_nothing_is_lost_and_whole_results_come_again(
+    approach: str, dataflow: str
+) -> None:
+    kinds = ("kill", "machine-crash")
+    runs = [Run(seed, kinds, dataflow, None, None, approach, "rollback") for seed in range(12)]
+    summary = run_all(runs, processes=1)
+    assert not summary.violations, [o.violation for o in summary.violations]
+    assert summary.situations["written ahead of the line"]
+    assert summary.situations["result repeated"]
 
 
 def test_a_secondary_that_is_promoted_while_it_lags_is_sent_what_it_lacks() -> None:

@@ -1,4 +1,4 @@
-"""Units that take their input as it comes, on real Spark tasks: killed, and exactly once."""
+"""Units that take their input as it comes, on real Spark tasks: killed, and as promised."""
 
 from __future__ import annotations
 
@@ -99,6 +99,36 @@ def test_killed_members_of_a_region_put_each_result_out_once(
         assert said["line"]["useless"] == 0  # Streams do not go in a circle.
         assert said["line"]["ageMs"] is not None
         assert (said["round"] is not None) is (protection is ROUNDS)
+
+
+@pytest.mark.parametrize(
+    ("protection", "has_line"),
+    [
+        (Coordinated(interval="1 hour", guarantee="rollback"), False),
+        (replace(OFTEN, guarantee="rollback"), True),
+    ],
+)
+def test_at_least_once_results_wait_for_nothing_and_come_again(
+    spark: SparkSession, tmp_path: Path, protection: Protection, has_line: bool
+) -> None:
+    """Those since the line, which is nowhere yet if the first round is an hour away."""
+    tap = Tap(tmp_path / "tap", FEW)
+    query = merged(tap).start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
+    least = 2 if has_line else 0
+    wait_for(query, lambda: min(stored(query, f"{unit}[0]") for unit in UNITS) >= least, tap)
+    wait_for(query, lambda: query.to_dataframe("counted").count() > 0, tap)
+    for unit in UNITS:
+        os.kill(query.pid(f"{unit}[0]"), signal.SIGKILL)
+    wait_for(query, lambda: {f["node"] for f in query.failures} >= {"union[0]", "counts[0]"}, tap)
+    tap.open()
+    assert query.awaitTermination(240)
+    for sink in SINKS:
+        found = query.verify(sink)
+        assert (found.lost, found.gaps) == (0, 0), found
+        assert found.doubled == found.actual - found.expected
+        assert found.doubled > 0 or has_line, "all that had left came again"
+    counted = query.to_dataframe("counted").distinct().count()
+    assert counted == query.verify("counted").expected, "no other count than the right one"
 
 
 def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,18 +27,21 @@ class RaisedGuarantee:
         unit: Its name.
         asked: The guarantee of its protection.
         given: What recovery keeps.
+        by: Who makes the same tuples again.
     """
 
     unit: str
     asked: Guarantee
     given: Guarantee
+    by: str
 
     def __str__(self) -> str:
         """In words, with the reason."""
         return (
             f"unit {self.unit!r} is recovered with guarantee {self.given.value!r}, though "
             f"{self.asked.value!r} was asked for: it depends on its input alone, so that its "
-            "secondary makes the same tuples with the same ids, and receivers drop what comes twice"
+            f"{self.by} makes the same tuples with the same ids, and receivers drop what comes "
+            "twice"
         )
 
 
@@ -122,6 +125,8 @@ def recovery_type(plan: NodePlan, unit: UnitClass) -> str:
     """
     if plan.guarantee is not Guarantee.ROLLBACK:
         return str(plan.guarantee.value)
+    if plan.region:
+        return "divergent"  # What it reads may come otherwise, too.
     has_copy = plan.standby is not Standby.NONE
     table = _ROLLBACK_OF_STANDBYS if has_copy else _ROLLBACK_OF_REPLAY
     return table[unit.operator_class]
@@ -138,11 +143,8 @@ def with_losses(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
         }
         for plan in nodes
     }
-    before: dict[NodeId, set[Guarantee]] = {}  # those of the units before a node
+    before: dict[NodeId, set[Guarantee]] = {}  # those of units before a node that rebase
     for node in TopologicalSorter(producers).static_order():
-        direct = {plans[producer].guarantee for producer in producers[node]}
+        direct = {plans[p].guarantee for p in producers[node] if plans[p].rebases}
         before[node] = direct.union(*(before[producer] for producer in producers[node]))
-    return tuple(
-        replace(plan, loses_input=before[plan.node] - {Guarantee.PRECISE} == {Guarantee.GAP})
-        for plan in nodes
-    )
+    return tuple(replace(plan, loses_input=before[plan.node] == {Guarantee.GAP}) for plan in nodes)

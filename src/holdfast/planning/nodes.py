@@ -279,11 +279,16 @@ class Planner:
         return OperatorSpec(step.name, recipe, origins)
 
     def _guarantee(self, unit: str, protection: UnitProtection, *, decides: bool) -> Guarantee:
-        """What recovery keeps; nothing less than precise is cheaper with a secondary."""
-        is_raised = protection.standby is not Standby.NONE and not decides
+        """What recovery keeps; nothing less than precise is cheaper where the same comes again.
+
+        So it does with a secondary, and from checkpoints; `with_regions` finds where it does not.
+        """
+        is_copied = protection.standby is not Standby.NONE and not decides
+        is_raised = is_copied or protection.cuts is not None
         given = Guarantee.PRECISE if is_raised else protection.guarantee
         if given is not protection.guarantee:
-            self.raised[unit] = RaisedGuarantee(unit, protection.guarantee, given)
+            by = "secondary" if is_copied else "replacement"
+            self.raised[unit] = RaisedGuarantee(unit, protection.guarantee, given, by)
         return given
 
     def _feeds(self, unit: str, outputs: list[OutputSpec]) -> list[OutputSpec]:

@@ -111,6 +111,7 @@ def plan_dataflow(
     nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
     require_looped_together(nodes)
     require_replicable(nodes)
+    together = {node.unit for node in nodes if node.region}
     keeping = (step for step in needed(flow) if _needs_all_input(step))
     copied = {n.unit for n in nodes if n.checkpoints or n.footprints or n.survives_one}
     never_trims = tuple(s.name for s in keeping if s.unit not in copied)
@@ -122,7 +123,7 @@ def plan_dataflow(
         planner.sink_paths,
         never_trims,
         outside_sinks,
-        tuple(planner.raised.values()),
+        tuple(raised for unit, raised in planner.raised.items() if unit not in together),
     )
 
 

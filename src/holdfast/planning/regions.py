@@ -3,7 +3,7 @@
 A unit with coordinated or uncoordinated checkpoints whose replacement puts out the same tuples
 again (core/recovery/repeating.py) recovers alone, as under `Checkpointed`. Each *region of units*
 is made of others that are connected. What leaves a region waits behind a gate, so that whoever
-reads it repeats.
+reads it repeats; results do not wait where they may come again.
 """
 
 from __future__ import annotations
@@ -173,6 +173,7 @@ def _placed(
         plan,
         region=region,
         cuts=protected.cuts,
+        guarantee=protected.guarantee,
         all_go_back=protected.all_go_back,
         inputs=tuple(
             replace(
@@ -187,8 +188,8 @@ def _placed(
         outputs=tuple(
             replace(
                 spec,
-                is_gated=spec.is_sink
-                or any(regions.get(unit_of[receiver]) != region for receiver in spec.receivers),
+                is_gated=any(regions.get(unit_of[r]) != region for r in spec.receivers)
+                or (spec.is_sink and protected.guarantee is Guarantee.PRECISE),
             )
             for spec in plan.outputs
         ),
@@ -208,7 +209,7 @@ def _with_empty_channels(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
             outputs=tuple(
                 replace(
                     spec,
-                    is_empty_at_cuts=not (spec.is_gated or spec.is_feedback)
+                    is_empty_at_cuts=not (spec.is_gated or spec.is_sink or spec.is_feedback)
                     and waits.isdisjoint(spec.receivers),
                 )
                 for spec in plan.outputs

@@ -189,7 +189,7 @@ def _require_precise_before(plan: NodePlan, plans: dict[NodeId, NodePlan]) -> No
     seen, open_ = {plan.node}, [plan.node]
     while open_:
         for producer in plans[open_.pop()].producers():
-            if plans[producer].guarantee is not Guarantee.PRECISE:
+            if plans[producer].rebases:
                 raise DataflowError(
                     f"unit {plan.unit!r} has replicas, which would not agree: what unit "
                     f"{plans[producer].unit!r} before it puts out may come twice, or be missing, "

@@ -85,7 +85,8 @@ class Run:
             only = None if name == RANDOM else name
             return random_workload(self.seed, self.tuples, self.approach, self.guarantee, only=only)
         if name == LOOP:
-            return looped_workload(self.seed, self.tuples, self.approach)
+            own = self.seed, self.tuples, self.approach
+            return looped_workload(*own, guarantee=self.guarantee)
         if name == CHANGELOG:
             return changing_workload(self.seed, self.tuples, self.approach)
         if name == PROCESS:
@@ -96,7 +97,8 @@ class Run:
         if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1:
             return KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
         is_precise = self.guarantee in (None, "precise")
-        may_loop = is_precise and self.approach in (None, *CUTS)
+        may_loop = self.guarantee != "gap" and self.approach in (None, *CUTS)
+        may_loop = may_loop and (is_precise or self.approach is not None)
         if may_loop and self.seed % _LOOP_EVERY == _LOOP_EVERY // 2:
             return LOOP
         is_changelog = is_precise and self.seed % _CHANGELOG_EVERY == _CHANGELOG_AT

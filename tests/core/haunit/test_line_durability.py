@@ -26,7 +26,7 @@ from holdfast.core.machine import SetTimer, TimerFired
 from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.first_periods import EARLY_MS
-from holdfast.core.recovery.guarantee import RolledBack
+from holdfast.core.recovery.guarantee import Guarantee, RolledBack
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
 
@@ -71,6 +71,10 @@ def _written(effects):
     return [e.batch.first_id for e in effects if isinstance(e, events.WriteSink)]
 
 
+def _asked(effects):
+    return [e.point for e in effects if isinstance(e, events.StoreRestartPoint)]
+
+
 def test_results_leave_and_input_is_let_go_of_when_the_line_has_passed():
     running = _Running()
     assert not _written(running.process(0, 1, 2))
@@ -83,6 +87,55 @@ def test_results_leave_and_input_is_let_go_of_when_the_line_has_passed():
     acks = [e for e in running.step(TimerFired("ack")) if isinstance(e, events.SendAck)]
     assert [ack.needed_from for ack in acks] == [2]
     assert not running.step(LineTold(point.sequence)), "said again, it changes nothing"
+
+
+AT_LEAST_ONCE = replace(
+    PLAN, outputs=(replace(PLAN.outputs[0], is_gated=False),), guarantee=Guarantee.ROLLBACK
+)
+
+
+def test_results_that_may_come_again_leave_at_once_and_a_point_waits_for_them():
+    running = _Running(AT_LEAST_ONCE)
+    assert _written(running.process(0, 1, 2)) == [0]
+    made = running.step(TimerFired("checkpoint"))
+    assert not _asked(made)
+    running.process(2, 3)
+    running.step(TimerFired("checkpoint"))
+    (asked,) = _asked(running.step(events.SinkSynced(OUT, 2)))
+    assert (asked.next_ids, asked.held_from) == ({OUT: 2}, {})
+    (asked,) = _asked(running.step(events.SinkSynced(OUT, 3)))
+    assert asked.next_ids == {OUT: 3}
+
+
+def test_each_point_is_asked_for_though_several_become_safe_at_once():
+    running = _Running(AT_LEAST_ONCE)
+    for first_id in (0, 1):
+        running.process(first_id, 1)
+        running.step(TimerFired("checkpoint"))
+    made = running.step(events.SinkSynced(OUT, 2))
+    made += [effect for _ in range(2) for effect in running.step(TimerFired("ack"))]
+    assert [point.next_ids for point in _asked(made)] == [{OUT: 1}, {OUT: 2}]
+
+
+def test_a_replacement_numbers_what_comes_again_from_the_end_of_the_sinks_log():
+    point = RestartPoint(3, needed_from={A: 2}, next_ids={OUT: 2}, processed_before={A: 2})
+    restored = RestoredState(point, 3, PageManager(), None, (), {}, ())
+    node = Node(AT_LEAST_ONCE, Assignment(1, TWO, point, {OUT: 5}), 0, restored)
+    node.start(0)
+    node.step(events.PeerIncarnationLearned(SENDER, ONE), 0)
+    node.step(events.BatchReceived(A, ONE, TWO, batch(2, 7)), 0)
+    assert _written(node.step(events.Proceed(), 0)) == [5]
+
+
+def test_a_replacement_cuts_though_nothing_has_come_if_sinks_hold_more_than_its_point():
+    """1. It repeats nothing, as no input has come. 2. An elastic restart asks where it stands."""
+    point = RestartPoint(3, needed_from={A: 2}, next_ids={OUT: 2}, processed_before={A: 2})
+    for in_log, is_due in ((2, False), (5, True)):
+        restored = RestoredState(point, 3, PageManager(), None, (), {}, ())
+        node = Node(AT_LEAST_ONCE, Assignment(1, TWO, point, {OUT: in_log}), 0, restored)
+        node.start(0)
+        made = node.step(TimerFired("checkpoint"), 0)
+        assert any(isinstance(e, events.WriteCheckpoint) for e in made) is is_due
 
 
 def test_a_halted_node_stays_where_it_is_and_drops_what_is_void_before_it_goes_on():

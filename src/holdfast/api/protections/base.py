@@ -44,8 +44,8 @@ def require_guarantee(protection: Protection, *possible: Guarantee) -> None:
     instead = {
         Guarantee.PRECISE.value: "UpstreamBackup(), ActiveStandby(), PassiveStandby(), "
         "Checkpointed() and EventualCheckpoints() recover precisely",
-        Guarantee.ROLLBACK.value: "UpstreamBackup, PassiveStandby and ActiveStandby with "
-        "guarantee='rollback' recover so",
+        Guarantee.ROLLBACK.value: "UpstreamBackup, PassiveStandby, ActiveStandby, Uncoordinated, "
+        "Coordinated and CommunicationInduced with guarantee='rollback' recover so",
         Guarantee.GAP.value: "Amnesia() recovers so",
     }.get(protection.guarantee, "there are 'precise', 'rollback' and 'gap'")
     raise UnsupportedError(

@@ -36,10 +36,15 @@ class RegionCheckpoints(StoredCheckpoints):
                 f"{type(self).__name__}(rolls_back={self.rolls_back!r}); there are "
                 f"{', '.join(_ROLLS_BACK)}"
             )
-        require_guarantee(self, Guarantee.PRECISE)
+        require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
         self._require_within("workers", 1, 32)
         self._require_within("kept", 1, 2)
         self.of_unit()
+
+    def describe(self) -> str:
+        """As of all with a store; a checkpoint holds results that wait, or it does not."""
+        is_precise = self.guarantee == Guarantee.PRECISE.value
+        return f"{type(self).__name__}{'' if is_precise else ' rollback'}{self.where()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ class Uncoordinated(RegionCheckpoints):
             state depends on what was lost, or `all`, as in the paper.
         kept: How many lines units that recover together can go back to, 1 or 2. With 2 a damaged
             checkpoint costs a line and no result, and results wait for one line more.
+        guarantee: `precise`: each result comes once; or `rollback`: results wait for nothing, and
+            those put out since the line may come again after a failure, and otherwise. Nothing is
+            lost, and states stand for each tuple once, in both. [CheckMate §II-A]
         trigger: `interval`, or `after_windows`: a checkpoint that is due waits until windows have
             closed, when there is less to write, but for another interval at most.
     """
@@ -92,6 +100,7 @@ class Uncoordinated(RegionCheckpoints):
             cuts=Cuts.UNCOORDINATED,
             all_go_back=self.rolls_back == "all",
             lines_kept=self.kept,
+            guarantee=Guarantee(self.guarantee),
         )
 
 
@@ -105,7 +114,7 @@ class Coordinated(RegionCheckpoints):
     Attributes:
         interval: From the beginning of one round to that of the next, as `tumbling` takes it.
         store: As for `Checkpointed`, like `workers`.
-        rolls_back: As for `Uncoordinated`, like `kept`.
+        rolls_back: As for `Uncoordinated`, like `kept` and `guarantee`.
         aligned: Whether an instance takes nothing behind the round's marker on one input before it
             has come on all. Else it cuts as soon as it hears of the round.
     """
@@ -122,6 +131,7 @@ class Coordinated(RegionCheckpoints):
             cuts=Cuts.ALIGNED if self.aligned else Cuts.UNALIGNED,
             all_go_back=self.rolls_back == "all",
             lines_kept=self.kept,
+            guarantee=Guarantee(self.guarantee),
         )
 
 
@@ -133,8 +143,8 @@ class CommunicationInduced(RegionCheckpoints):
     nothing forced, elsewhere.
 
     Attributes:
-        interval: As for `Uncoordinated`, like `store`, `jitter`, `workers`, `rolls_back` and
-            `kept`.
+        interval: As for `Uncoordinated`, like `store`, `jitter`, `workers`, `rolls_back`, `kept`
+            and `guarantee`.
         algorithm: `hmnr`, `lazy-fi` with clocks that rise less often, or `bcs`, which forces more.
         scope: `component`: of those on a circle together; `all`: of all that recover together.
     """
@@ -164,6 +174,7 @@ class CommunicationInduced(RegionCheckpoints):
             is_scope_whole=is_whole,
             all_go_back=self.rolls_back == "all",
             lines_kept=self.kept,
+            guarantee=Guarantee(self.guarantee),
         )
 
 

@@ -149,6 +149,7 @@ class HAOutput:
                 self._open_feed(spec, spec.feed_of, sink_next_ids)
             elif spec.is_sink:
                 in_log = max(sink_next_ids.get(stream, 0), point.held_from.get(stream, next_id))
+                next_id = _numbered_from(self._plan, next_id, in_log)
                 self._sinks[stream] = Sink(
                     stream, next_id, in_log, self._first_output, unsynced_max=spec.unsynced_max
                 )
@@ -183,9 +184,10 @@ class HAOutput:
         Args:
             point: Where the incarnation begins, with the points since the line behind it.
         """
-        gated = (s for spec in self._plan.outputs if spec.is_gated for s in spec.streams)
+        gated = [s for spec in self._plan.outputs if spec.is_gated for s in spec.streams]
         edges = {stream: self._edges[stream] for stream in gated if stream in self._edges}
-        gate = LineGate(edges, self._sinks, point, self._plan.limits)
+        sinks = {stream: self._sinks[stream] for stream in gated if stream in self._sinks}
+        gate = LineGate(edges, sinks, point, self._plan.limits)
         self._line_gate = self.kept.gate = gate
         return gate
 
@@ -253,7 +255,7 @@ class HAOutput:
     def _put_out(self, spec: OutputSpec, rows: Rows, boundary_us: int) -> list[Effect]:
         batch = batch_of(rows, spec)
         if spec.is_sink:
-            sink, is_held = self._sinks[spec.streams[0]], self._is_holding
+            sink, is_held = self._sinks[spec.streams[0]], self._is_holding(spec)
             out_before = max(sink.next_id, self._out_before.get(sink.stream, 0))
             effects = sink.put_out(batch, boundary_us, rows.created_us, is_held=is_held)
             self.tuples += max(0, sink.next_id - out_before)
@@ -295,10 +297,9 @@ class HAOutput:
         if self._pass_gate is not None:
             self._pass_gate.noted()
 
-    @property
-    def _is_holding(self) -> bool:
-        """Whether sinks must not be written now."""
-        if self._is_secondary or self._line_gate is not None:
+    def _is_holding(self, spec: OutputSpec) -> bool:
+        """Whether this sink must not be written now."""
+        if self._is_secondary or (self._line_gate is not None and spec.is_gated):
             return True
         return self._pass_gate is not None and self._pass_gate.is_holding
 
@@ -536,6 +537,15 @@ class HAOutput:
         for gate in (self._pass_gate, self._line_gate):
             if gate is not None:
                 gate.check_invariants()
+
+
+def _numbered_from(plan: NodePlan, next_id: int, in_log: int) -> int:
+    """The id of the first result of an incarnation.
+
+    Results of before that wait for no line are in the log by then. What comes next may be another
+    one, and would be dropped for its id.
+    """
+    return in_log if plan.repeats_results else next_id
 
 
 def _new_queue(plan: NodePlan, stream: StreamId, first_id: int, first_note: int) -> OutputQueue:

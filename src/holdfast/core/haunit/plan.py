@@ -105,8 +105,8 @@ class OutputSpec:
         has_windows_behind: Whether they, or units behind them, may hold windows of these tuples.
         feed_of: The sink stream beside which this one stands, as its feed of what is tentative;
             None: it is none.
-        is_gated: Whether what a recovery could change must not leave: it goes to a sink, or out of
-            the region of nodes that recover together.
+        is_gated: Whether what a recovery could change must not leave: it goes to a sink that holds
+            each result once, or out of the region of nodes that recover together.
         is_empty_at_cuts: Whether its receivers cut where the node's marker stands, and hold nothing
             from before it: then no tuple is on its way at a cut.
         is_looped: Whether it goes to other nodes of the same loop.
@@ -385,6 +385,20 @@ class NodePlan:
         return self.is_replayed and not has_checkpoints and self.footprints is None
 
     @property
+    def rebases(self) -> bool:
+        """Whether its streams may begin anew, with other tuples, after a failure.
+
+        Those of units that recover together do not: whoever has processed what comes otherwise goes
+        back, too, and others read them behind a gate.
+        """
+        return self.guarantee is not Guarantee.PRECISE and not self.region
+
+    @property
+    def repeats_results(self) -> bool:
+        """Whether sinks wait for no line, so that results since then may come again."""
+        return self.guarantee is Guarantee.ROLLBACK and bool(self.region)
+
+    @property
     def diverges(self) -> bool:
         """Whether the secondary makes other tuples than the primary. [HA Table 2: divergent]"""
         return self.standby is Standby.ACTIVE and self.guarantee is Guarantee.ROLLBACK
@@ -471,10 +485,11 @@ class NodePlan:
         return tuple(s for spec in self.outputs if spec.feed_of is not None for s in spec.streams)
 
     def changing_streams(self) -> tuple[StreamId, ...]:
-        """The output streams of which a replacement may put out other tuples under the same ids."""
+        """Those to other nodes of which a replacement may put out others under the same ids."""
         if not self.region:
             return ()
-        return tuple(s for spec in self.outputs if not spec.is_gated for s in spec.streams)
+        within = (o for o in self.outputs if not (o.is_gated or o.is_sink))
+        return tuple(stream for spec in within for stream in spec.streams)
 
     def streams_empty_at_cuts(self) -> tuple[StreamId, ...]:
         """The output streams on which nothing is on its way when the node cuts."""

@@ -15,6 +15,9 @@ may need that (it is not *settled*), its producer stores no restart point; and i
 fail then, both start once more. After amnesia there is nothing to start from: the receiver goes on
 where the stream does, and what it had lost stays lost. Of its other inputs it cannot tell what it
 has put out already, and nor can a node with amnesia whose producer failed too: that may come twice.
+
+Units that recover together rebase no stream. With rollback recovery their sinks alone go on with
+other ids: what was put out since the line may come again. [CheckMate §II-A]
 """
 
 from __future__ import annotations

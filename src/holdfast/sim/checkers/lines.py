@@ -5,7 +5,7 @@ I-LINE  where they go on after a recovery, and where the line stands, nobody has
         what its sender does not hold there. [CheckMate §III-B]
 I-HALT  whoever has said where it halted stands there until it is told to go on.
 I-GATE  what a recovery could still change is in no sink: a log holds nothing from where the line
-        has not come yet.
+        has not come yet. Where results may come again they do not wait for it.
 I-ALIGN in an aligned round what a node had processed at its cut is what its sender had sent at its
         own, feedback streams left out: nothing is in flight. [CheckMate §III-A]
 I-SPARE where two lines are kept, the oldest shares no checkpoint with the newest.
@@ -121,6 +121,9 @@ class Lines(Checker):
         """I-GATE."""
         if not isinstance(effect, WriteSink) or process.node not in self._regions:
             return
+        if process.plan.repeats_results:
+            self._check_at_once(process, effect)
+            return
         line = self._line.get(process.node, _BEGINNING)
         open_before = line.next_ids.get(effect.stream, 0)
         if effect.batch.next_id > open_before:
@@ -131,6 +134,13 @@ class Lines(Checker):
             )
         if self._world is not None:
             self._world.count("let out by the line")
+
+    def _check_at_once(self, process: Process, effect: WriteSink) -> None:
+        """Count what is written before the line has passed it."""
+        line = self._line.get(process.node, _BEGINNING)
+        is_ahead = effect.batch.next_id > line.next_ids.get(effect.stream, 0)
+        if is_ahead and self._world is not None:
+            self._world.count("written ahead of the line")
 
     def journalled(self, entries: Entries) -> None:
         """I-LINE, I-ALIGN and I-SPARE."""

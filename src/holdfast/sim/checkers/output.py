@@ -22,7 +22,12 @@ from holdfast.core.haunit import events
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.sim.checkers.base import Checker, Violation
-from holdfast.sim.workload.promises import shared_streams, skipping_streams, touched_nodes
+from holdfast.sim.workload.promises import (
+    repeated_streams,
+    shared_streams,
+    skipping_streams,
+    touched_nodes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +47,8 @@ class Tape(Checker):
 
     Attributes:
         touched: Nodes whose ids may stand for other tuples after a failure.
-        unrecorded: Their streams, and those on which a receiver may skip what it has missed.
+        unrecorded: Their streams, those on which a receiver may skip what it has missed, and sinks
+            whose results may come again.
     """
 
     looks_at = MappingProxyType(
@@ -65,6 +71,7 @@ class Tape(Checker):
         self.touched = touched_nodes(plans.values())
         of_touched = (s for node in self.touched for s in plans[node].output_streams())
         self.unrecorded = frozenset(of_touched) | skipping_streams(plans.values())
+        self.unrecorded |= repeated_streams(plans.values())
 
     def performing(self, process: Process, effect: Effect) -> None:
         """Record or compare what is sent or written."""

@@ -96,11 +96,20 @@ class PromisedOutput(Checker):
                 check_exact(sink, self._expected, result)
                 continue
             tuples = tuples_of(sink, result)
+            self._count_repeated(sink, promise, tuples)
             if sink in self._expected.adding:
                 may_repeat = self._may_repeat(promise)
                 check_part_sum(sink, self._expected.adding[sink], promise, tuples, may_repeat)
             if sink in self._expected.rows:
                 self._check(sink, promise, [values for _, values in tuples])
+
+    def _count_repeated(self, sink: str, promise: Promise, tuples: list[TimedValues]) -> None:
+        """Whether there is more than without failures, where every state stands for each once."""
+        is_of_region = promise.touched and promise.level.extra is Extra.COPIES
+        if self._world is None or not is_of_region or sink not in self._expected.rows:
+            return
+        if Counter(values for _, values in tuples) - self._expected.rows[sink]:
+            self._world.count("result repeated")
 
     def _may_repeat(self, promise: Promise) -> bool:
         return promise.may_repeat and len(promise.nodes & self._failed) > 1

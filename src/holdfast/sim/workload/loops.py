@@ -26,6 +26,7 @@ def looped_workload(
     tuples_max: int | None = None,
     approach: str | None = None,
     parallelism: int | None = None,
+    guarantee: str | None = "precise",
 ) -> Workload:
     """The dataflow of a seed.
 
@@ -34,6 +35,7 @@ def looped_workload(
         tuples_max: Most tuples per source partition.
         approach: One of `CUTS`, for all units; None: it is drawn.
         parallelism: Instances of units; None: that is drawn.
+        guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
     """
     draw = Draw(f"{seed}/loop")
     hops_max = draw.number(1, 4)
@@ -69,7 +71,7 @@ def looped_workload(
         random_limits(draw, may_be_tiny=True),
         f"{seed}/protection",
         approach or draw.one_of(tuple(CUTS)),
-        "precise",
+        guarantee,
     )
     drawn = draw.one_of((1, 1, 2, 3))
     return placed(flow, meanings, parallelism or drawn, limits, protection)

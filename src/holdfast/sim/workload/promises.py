@@ -94,10 +94,16 @@ class Promise:
 
 
 def touched_nodes(plans: Iterable[NodePlan]) -> frozenset[NodeId]:
-    """The nodes that have a weaker guarantee than precise recovery, or are behind such a node."""
+    """The nodes whose streams may begin anew with other tuples, or that are behind such a node."""
     by_node = {plan.node: plan for plan in plans}
-    weaker = {node for node, plan in by_node.items() if plan.guarantee is not Guarantee.PRECISE}
+    weaker = {node for node, plan in by_node.items() if plan.rebases}
     return frozenset(node for node in by_node if weaker & _before(node, by_node))
+
+
+def repeated_streams(plans: Iterable[NodePlan]) -> frozenset[StreamId]:
+    """The sinks of nodes that recover together, whose results wait for no line."""
+    outputs = (spec for plan in plans if plan.repeats_results for spec in plan.outputs)
+    return frozenset(s for spec in outputs if spec.is_sink for s in spec.streams)
 
 
 def shared_streams(plans: Iterable[NodePlan]) -> dict[StreamId, StreamId]:
@@ -124,19 +130,21 @@ def promises_of(
     """
     nodes = {plan.node: plan for plan in plans}
     touched = touched_nodes(nodes.values())
-    levels = _Levels({plan.unit: plan.guarantee for plan in nodes.values()})
+    levels = _Levels({p.unit: p.guarantee for p in nodes.values() if p.rebases})
     promises: dict[str, Promise] = {}
     for sink, step in flow.sinks.items():
         writers = [node for node, plan in nodes.items() if sink in _sinks(plan)]
         before = frozenset[NodeId]().union(*(_before(node, nodes) for node in writers))
         if not before & touched:
+            if repeating := frozenset(node for node in writers if nodes[node].repeats_results):
+                promises[sink] = _repeated(before, repeating)
             continue
         groups, counts = _parts(step)
         level = levels.of(step)
         promises[sink] = Promise(
             level,
             levels.of(conserved[sink]) if sink in conserved else level,
-            frozenset(nodes[node].guarantee for node in before) - {Guarantee.PRECISE},
+            frozenset(nodes[node].guarantee for node in before if nodes[node].rebases),
             before,
             before & touched,
             any(nodes[node].may_repeat_after_gap for node in before),
@@ -144,6 +152,15 @@ def promises_of(
             counts,
         )
     return promises
+
+
+def _repeated(before: frozenset[NodeId], writers: frozenset[NodeId]) -> Promise:
+    """Of a sink whose writers put out again what they had since their line. [CheckMate §II-A]
+
+    Every state stands for each tuple once, so that whole results come again, and no parts.
+    """
+    level, rollback = Level(Held.ALL, Extra.COPIES), frozenset({Guarantee.ROLLBACK})
+    return Promise(level, level, rollback, before, writers, may_repeat=False)
 
 
 def _sinks(plan: NodePlan) -> set[str]:
@@ -178,6 +195,7 @@ class _Levels:
     """What is promised of the streams of a dataflow, by the guarantees of its units."""
 
     def __init__(self, guarantees: dict[str, Guarantee]) -> None:
+        """Of units that have a weaker one than precise recovery."""
         self._guarantees = guarantees
 
     def of(self, step: Step) -> Level:
@@ -187,7 +205,7 @@ class _Levels:
         extra = max((level.extra for level in inputs), default=Extra.NOTHING)
         if isinstance(step.operation, Loop):
             return Level(held, extra)  # Units of a loop recover precisely.
-        guarantee = self._guarantees[step.unit]
+        guarantee = self._guarantees.get(step.unit, Guarantee.PRECISE)
         own = _made_of(step, Level(held, extra), guarantee)
         if guarantee is Guarantee.GAP:
             return Level(max(own.held, Held.SETTLED), own.extra)

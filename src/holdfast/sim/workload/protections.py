@@ -76,6 +76,9 @@ _REPLICAS_PERCENT: Final = 8
 """Of runs have replicas of all units that may have them."""
 _OTHERS: Final = (*CUTS, *CUTS, REPLICATED, MIXED, MIXED, MIXED)
 _ALL: Final = (*APPROACHES, REPLICATED, REPLICATED, REPLICATED, *CUTS)
+_REPEATING_RUNS_PERCENT: Final = 25
+"""Of runs with units that recover together have some whose results wait for no line."""
+_REPEATING_UNITS_PERCENT: Final = 70
 _REGION_APPROACH_PERCENT: Final = 60
 """Of the units of a mixed run cut as one drawn for the run does, so that regions are larger."""
 GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
@@ -196,12 +199,12 @@ def random_protection(
 
     def of_unit(unit: str) -> UnitProtection:
         chosen = approaches.of(unit)
-        given = Guarantee.PRECISE
+        given = _given_together(name, unit, chosen, guarantee)
         if weaker and Draw(f"{name}/{unit}/guarantee").percent(60):
             given = Draw(f"{name}/{unit}/weaker").one_of(weaker)
         if given is Guarantee.GAP:
             return UnitProtection(guarantee=given)
-        if given is Guarantee.ROLLBACK and chosen not in _ROLLBACK:
+        if given is Guarantee.ROLLBACK and chosen not in (*_ROLLBACK, *CUTS):
             given = Guarantee.PRECISE
         return UnitProtection(
             checkpoints=_checkpoints(name, chosen, plan),
@@ -218,6 +221,15 @@ def random_protection(
         )
 
     return limits, of_unit
+
+
+def _given_together(name: str, unit: str, approach: str, guarantee: str | None) -> Guarantee:
+    """Now and then results of a unit that recovers with others wait for no line."""
+    if approach not in CUTS or guarantee not in (None, Guarantee.ROLLBACK.value):
+        return Guarantee.PRECISE
+    is_run = guarantee is not None or Draw(f"{name}/repeats").percent(_REPEATING_RUNS_PERCENT)
+    is_unit = Draw(f"{name}/{unit}/repeats").percent(_REPEATING_UNITS_PERCENT)
+    return Guarantee.ROLLBACK if is_run and is_unit else Guarantee.PRECISE
 
 
 def _other_limits(name: str, limits: NodeLimits, *, are_side_by_side: bool) -> NodeLimits:

@@ -37,7 +37,6 @@ from holdfast.core.haunit.beginning import Beginning
 from holdfast.core.haunit.events import RestartPointStored, StoreRestartPoint
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
 
@@ -86,7 +85,7 @@ class Durability:
         """
         point = assignment.restart_point or RestartPoint()
         is_first = assignment.incarnation <= 1  # Nobody has put anything out.
-        is_precise = plan.guarantee is Guarantee.PRECISE
+        is_precise = not plan.rebases
         limits = plan.limits
         begins_at = point if plan.is_replayed else RestartPoint(point.sequence)
         is_at_cut = restored is not None and restored.is_at_cut

@@ -7,7 +7,9 @@ its operators have no state: the line can pass only what has a point. Three thin
 - **What may be forgotten** follows the *line*, not the newest point: recovery may go back to any
   point since then. So all of these are retained, and level-1 positions are those of the oldest.
 - **What may leave** the region follows the line too (outputs/line_gate.py). A point does not wait
-  until sinks have what was put out before it: the checkpoint has that.
+  until sinks have what was put out before it: the checkpoint has that. With the guarantee
+  `rollback` results do not wait: then a point does, and a replacement numbers its results from
+  where the log of the sink ends. What was put out since the line may come again, and otherwise.
 - **When another member is lost** the coordinator halts the region. A halted node takes in frames,
   but processes and cuts nothing, and learns of no new incarnation: it would ask for tuples that it
   may have to forget. Told to go on, it drops what members that go back will send otherwise, and
@@ -36,6 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from holdfast.core.haunit.durability.base import NO_PASS
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.events import (
     CheckpointFailed,
@@ -61,6 +64,14 @@ if TYPE_CHECKING:
 
 class LinePoints(RestartPoints):
     """Points of which all since the line are retained. Volatile: all fields."""
+
+    def ask(self, is_safe: Callable[[RestartPoint], bool], now_ms: int) -> RestartPoint | None:
+        """The oldest one that has become safe; the others follow, as a line may need each."""
+        if not (self._noted and is_safe(self._noted[0])):
+            return None
+        self._asked.append(self._noted.popleft())
+        self._asked_ms = now_ms
+        return self._asked[-1]
 
     def stored(self, sequence: int) -> bool:
         """The points up to this one are durable; whether any of them was not known to be."""
@@ -98,6 +109,9 @@ class Lines(Checkpointed):
         self._alike_pass = unit.passes  # the last cut was behind it
         self._alike_since = begins.point.sequence  # the first point that was
         self._alike = 1  # points that were
+        if any(unit.outputs.next_ids[s] > i for s, i in begins.point.next_ids.items()):
+            self._alike_pass = NO_PASS  # Sinks hold more than its point says.
+            self.note_again()
         self._again_from_ms = 0  # no cut is asked for before for what one has not covered
         self._pauses = FirstPeriods(self._checkpoints.interval_ms)  # between such cuts
         self._pauses.recovered()

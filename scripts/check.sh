@@ -20,13 +20,13 @@ fi
 
 # Tests that compute run beside those that wait for Spark or for servers, and give way to them. Each
 # part takes about as long as the others. Style and types are checked meanwhile.
-# What all need compiled is compiled first.
-.venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
-# A JVM lives for minutes here: it need not optimise as for days. That halves its CPU time. It takes
-# Spark's classes from an archive, where one could be written.
+# What all need compiled is compiled first, beside an archive of Spark's classes for all JVMs. A JVM
+# lives for minutes here: it need not optimise as for days. That halves its CPU time.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr}"
 archive=$PWD/build/classes.jsa
-if [ -e "$archive" ] || .venv/bin/python scripts/class_archive.py "$archive" >/dev/null 2>&1; then
+[ -e "$archive" ] || .venv/bin/python scripts/class_archive.py "$archive" >/dev/null 2>&1 &
+.venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
+if wait $!; then
   SPARK_SUBMIT_OPTS="$SPARK_SUBMIT_OPTS -XX:SharedArchiveFile=$archive"
 fi
 logs=$(mktemp -d)

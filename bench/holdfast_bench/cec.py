@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -56,6 +56,8 @@ FAST_PASSES: Final = 10
 _HOT_KEYS: Final = 16
 """Of mixed windows: every second tuple is of these, whose windows of 1,000 tuples close soon."""
 _WARM_S: Final = 0.1
+_PART_S: Final = 0.2
+"""Two that work in turn do so for so long at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,23 @@ def _operator(has_footprints: bool, kind: str = SLOW) -> Operator:
     return next(operator for operator in made if operator.keeps_state)
 
 
+Parts = Generator[None, None, dict[str, Any]]
+"""Work that is done a part at a time, and gives what it came to."""
+
+
+def alternately(*works: Parts) -> list[dict[str, Any]]:
+    """Do them in turn, a part of each at a time; what they came to."""
+    found: dict[int, dict[str, Any]] = {}
+    while len(found) < len(works):
+        for number, work in enumerate(works):
+            if number not in found:
+                try:
+                    next(work)
+                except StopIteration as over:
+                    found[number] = over.value
+    return [found[number] for number in range(len(works))]
+
+
 @dataclass
 class Worked:
     """A node's work in this process: passes, footprints, and a replacement.
@@ -193,21 +212,29 @@ class Worked:
 
     def work(self, seconds: float, objective: RecoveryObjective) -> dict[str, Any]:
         """So many seconds of passes, then a recovery; what they came to."""
+        (found,) = alternately(self.parts(seconds, objective))
+        return found
+
+    def parts(self, seconds: float, objective: RecoveryObjective) -> Parts:
+        """The same, in parts of a fifth of a second: another one may work between them."""
         operator = _operator(self.share is not None, self.kind)
         if not isinstance(operator, Footprinted):
-            return self._plain(operator, seconds)
+            return (yield from self._plain(operator, seconds))
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
             log = FootprintLogWriter(folder, operator.body_schema, "counts~footprints", 1)
             footprints = FootprintWriter(operator, objective, 0, None, 1)
-            found = self._protected(operator, footprints, log, objective, seconds)
+            found = yield from self._protected(operator, footprints, log, objective, seconds)
             log.close()
             if self.kind == SLOW:
                 found["written_per_changed"] = written_per_changed(folder)
             return found | self._recover(folder, footprints, found, objective)
 
-    def _plain(self, operator: Operator, seconds: float) -> dict[str, Any]:
-        taken, spent_s = 0, 0.0
+    def _plain(self, operator: Operator, seconds: float) -> Parts:
+        taken, spent_s, part_s = 0, 0.0, 0.0
         while spent_s < seconds:
+            if spent_s - part_s > _PART_S:
+                part_s = spent_s
+                yield
             pass_s = self._pass(operator, taken, taken + PASS_TUPLES)
             taken += PASS_TUPLES
             if not self._is_beginning(taken):
@@ -237,9 +264,9 @@ class Worked:
         log: FootprintLogWriter,
         objective: RecoveryObjective,
         seconds: float,
-    ) -> dict[str, Any]:
+    ) -> Parts:
         pacer = Pacer(self.share or 0.0)
-        taken, spent_s, written = 0, 0.0, 0
+        taken, spent_s, part_s, written = 0, 0.0, 0.0, 0
         passes_s = marks_s = unmarked_s = taking_us = 0.0
         checks_s: list[float] = []
         worked_s: list[float] = []  # of them, on a core
@@ -250,6 +277,9 @@ class Worked:
             return nbytes
 
         while spent_s < seconds:
+            if spent_s - part_s > _PART_S:
+                part_s = spent_s
+                yield
             began_s = time.perf_counter()
             footprints.begin_pass()
             mark_s = time.perf_counter() - began_s
@@ -363,13 +393,13 @@ def _p99(times: list[float]) -> float:
 def _median(sizes: Sizes, kind: str, share: float) -> dict[str, Any]:
     """The run with the median of what is kept of the throughput.
 
-    Each has one without footprints right before it: a machine is not always as fast. Windows are
+    One without footprints works in turn with each: a machine is not always as fast. Windows are
     written as long as there is time for them.
     """
     runs: list[dict[str, Any]] = []
     for _ in range(sizes.repeats):
-        off = Worked(kind, sizes.keys, None).work(sizes.seconds, RecoveryObjective(0))
-        on = Worked(kind, sizes.keys, share).work(sizes.seconds, RecoveryObjective(0))
+        both = (Worked(kind, sizes.keys, each) for each in (None, share))
+        off, on = alternately(*(one.parts(sizes.seconds, RecoveryObjective(0)) for one in both))
         kept = round(on["tuples_per_s"] / off["tuples_per_s"], 4)
         slower = round(on["pass_us"] * off["tuples_per_s"] / 1e6, 4)
         runs.append({"throughput": kept, "pass_ratio": slower, **on})

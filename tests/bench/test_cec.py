@@ -113,3 +113,16 @@ def test_what_misses_its_target_has_beside_it_what_limits_it() -> None:
     assert any("100,000 tuples/s and 169 MB" in each.figure for each in found)
     assert "taking over 40, replaying 60; 90 ms were foretold" in limits["0 of 1"]
     assert limits["15 of 20, 4 of the others foretold"] == ""
+
+
+def test_two_that_work_in_turn_do_a_part_each_until_both_are_done() -> None:
+    done: list[str] = []
+
+    def work(name: str, parts: int) -> cec.Parts:
+        for _ in range(parts):
+            done.append(name)
+            yield
+        return {"parts": parts}
+
+    assert cec.alternately(work("a", 3), work("b", 1)) == [{"parts": 3}, {"parts": 1}]
+    assert done == ["a", "b", "a", "a"]

@@ -303,7 +303,13 @@ def drivers_that_find(guarantee: Guarantee, *needed_from: int) -> None:
     """Each driver finds one more point of a node, which needs its input from there on."""
     node, stream = NodeId("op[0]"), StreamId("s[0]>op[0].0")
     inputs = (SimpleNamespace(stream=stream, alternates=()),)
-    plan = SimpleNamespace(node=node, guarantee=guarantee, inputs=inputs, producers=lambda: ())
+    plan = SimpleNamespace(
+        node=node,
+        guarantee=guarantee,
+        rebases=guarantee is not Guarantee.PRECISE,
+        inputs=inputs,
+        producers=lambda: (),
+    )
     world: Any = SimpleNamespace(plans={node: plan}, sinks={})
     checker = Trimming()
     checker.begin(world)

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import sys
 import time
@@ -103,6 +104,18 @@ def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: P
     assert query.recoveries
     retained = [n["retained_bytes"] for n in query.status["nodes"].values()]
     assert max(retained) <= 20_000 * 4, "memory stays near its bound"
+
+
+def test_a_sink_is_empty_until_its_node_has_come_up(spark: SparkSession, tmp_path: Path) -> None:
+    tap = Tap(tmp_path / "tap", 0)
+    query = nexmark("q12", tap=tap).start(spark, checkpointLocation=str(tmp_path / "q"))
+    shutil.rmtree(tmp_path / "q" / "streams", ignore_errors=True)  # However soon it has come up.
+    early = query.to_dataframe()
+    assert early.count() == 0
+    query.stop()
+    again = nexmark("q12", origin_us=0).start(spark, checkpointLocation=str(tmp_path / "again"))
+    assert again.awaitTermination(240)
+    assert early.schema == again.to_dataframe().schema
 
 
 def test_all_counts_are_known_when_a_query_has_finished(

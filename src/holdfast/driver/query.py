@@ -41,7 +41,7 @@ from holdfast.driver.verification import Verification
 from holdfast.driver.verification import verify as verify_sink
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
-from holdfast.shell.spark.small_logs import has_ended, load_now
+from holdfast.shell.spark.small_logs import has_begun, has_ended, load_now, nothing_of
 from holdfast.shell.spark.web_ui import lead, view_path
 from holdfast.shell.storage.places import location_id
 from holdfast.shell.telemetry import LatencyHistogram
@@ -572,6 +572,9 @@ class Query:
             place = outside.place
             raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)
+        if not has_begun(path):
+            nothing = nothing_of(self._running.spark, step.schema)  # Its nodes are coming up.
+            return table_of(nothing) if as_table else nothing
         read = load_now if has_ended(path) else load
         if as_table:
             return table_of(read(self._running.spark, path))

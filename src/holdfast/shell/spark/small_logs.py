@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from holdfast.shell.spark.arrow_schemas import to_arrow_schema
+from holdfast.shell.spark.arrow_schemas import from_arrow_schema, to_arrow_schema
 from holdfast.shell.spark.data_source import LogSource, load
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.commit_counting import user_files_of
@@ -81,6 +81,18 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, former)
+
+
+def has_begun(path: str) -> bool:
+    """Whether a sink's node has opened the log there, in any of its streams."""
+    streams = [name for name in store_at(path).children() if name.isdigit()]
+    return any(open_kept(os.path.join(path, name)).schema is not None for name in streams)
+
+
+def nothing_of(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """No rows in the columns of a sink, as `load` would give them."""
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    return spark.createDataFrame([], from_arrow_schema(nullable))
 
 
 def has_ended(path: str) -> bool:

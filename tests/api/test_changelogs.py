@@ -13,6 +13,7 @@ from holdfast.api.changelogs import upsert_keys
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections.base import Protection
 from holdfast.api.protections.of_units import Protections
+from holdfast.api.protections.regions import Coordinated
 from holdfast.api.protections.replay import Amnesia, Unprotected, UpstreamBackup
 from holdfast.api.steps import Changelog
 from holdfast.api.streams import Stream
@@ -210,7 +211,13 @@ def test_a_topic_by_key_is_written_exactly_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "protection", [Amnesia(), Unprotected(), UpstreamBackup(guarantee="rollback")]
+    "protection",
+    [
+        Amnesia(),
+        Unprotected(),
+        UpstreamBackup(guarantee="rollback"),
+        Coordinated(guarantee="rollback"),
+    ],
 )
 def test_a_protection_that_may_lose_or_repeat_changes_is_refused(protection: Protection) -> None:
     flow = Dataflow("test")

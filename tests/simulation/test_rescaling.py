@@ -43,6 +43,14 @@ def test_units_that_recover_together_are_divided_at_a_line(seed: int) -> None:
     assert outcome.is_divided, outcome.violation
 
 
+@pytest.mark.parametrize("seed", [192, 216])
+def test_units_whose_results_may_come_again_are_divided_behind_what_sinks_hold(seed: int) -> None:
+    """1. Sinks hold more than the line says. 2. A node goes back to that. 3. All is divided."""
+    outcome = simulate_rescaling(seed)
+    assert outcome.invariant is None, outcome.violation
+    assert outcome.is_divided, outcome.violation
+
+
 @pytest.mark.parametrize("seed", [19, 37, 69, 111, 175])
 def test_windows_with_footprints_are_divided(seed: int) -> None:
     """Groups and joins, of one stream and of several, whose cut is a time: rows come again."""

@@ -46,6 +46,7 @@ from holdfast.planning.division import Division, Stand
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.output import PreciseOutput
+from holdfast.sim.checkers.promises import AtLeastOnce
 from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import plan_faults
@@ -87,6 +88,8 @@ _LOOK_US: Final = 20_000
 _LINGERS_US: Final = 10_000_000
 """So long the first life waits for a cut; a unit that holds tuples of another may never have one"""
 _COUNTS: Final = (1, 2, 3, 4)
+_REPEATING_PERCENT: Final = 30
+"""Of the runs in which units recover together have some whose results may come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ class _Run:
         self._cuts = lines.one_of(tuple(CUTS)) if lines.percent(_TOGETHER_PERCENT) else None
         loops = Draw(f"{seed}/rescaling/loops")
         self._is_looped = self._cuts is not None and loops.percent(_LOOP_PERCENT)
+        repeats = Draw(f"{seed}/rescaling/repeats").percent(_REPEATING_PERCENT)
+        self._guarantee = "rollback" if repeats else "precise"  # of units that recover together
         eventual = Draw(f"{seed}/rescaling/each window").percent(_EVENTUAL_PERCENT)
         self._approach = EVENTUAL if eventual else "checkpoints"
         before = draw.one_of(_COUNTS)
@@ -153,9 +158,9 @@ class _Run:
 
     def _workload(self, instances: int) -> Workload:
         if self._is_looped:
-            return looped_workload(self._seed, None, self._cuts, instances)
+            return looped_workload(self._seed, None, self._cuts, instances, self._guarantee)
         if self._cuts is not None:
-            return merged_workload(self._seed, self._cuts, instances)
+            return merged_workload(self._seed, self._cuts, instances, self._guarantee)
         return known_workload(
             self._dataflow, self._seed, None, self._approach, "precise", parallelism=instances
         )
@@ -191,13 +196,18 @@ class _Run:
         draw = Draw(f"{self._seed}/rescaling/{life}")
         planned = plan_faults(draw.number(0, 1 << 30), _KINDS, self._stops_us)
         faults = dict(enumerate(planned)) if draw.percent(_FAULTY_PERCENT) else {}
+        expected, promises = self._expected(), self._before.promises
         return World(
             plans,
             sources,
             seed=draw.number(0, 1 << 30),
             faults=faults,
             conditions=self._conditions,
-            checkers=(Fencing(), PreciseOutput(self._expected(), replays=_has_to_replay(plans))),
+            checkers=(
+                Fencing(),
+                PreciseOutput(expected, promises, replays=_has_to_replay(plans)),
+                AtLeastOnce(expected, promises),
+            ),
         )
 
     def _expected(self) -> Expected:

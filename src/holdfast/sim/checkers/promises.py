@@ -123,6 +123,24 @@ class PromisedOutput(Checker):
         check_extra(sink, promise, rows, Counter(found), may_repeat=self._may_repeat(promise))
 
 
+class AtLeastOnce(Checker):
+    """I-ROLLBACK where nobody knows when the last failure was: whole results, none of them lost."""
+
+    def __init__(self, expected: Expected, promises: dict[str, Promise]) -> None:
+        """What a run without failures puts out, and what of it is promised."""
+        self._expected = expected
+        self._promises = promises
+
+    def end(self, result: RunResult) -> None:
+        """Look at each sink that has a promise, and known rows."""
+        for sink, promise in self._promises.items():
+            rows = [(False, row) for row in self._expected.rows.get(sink, Counter()).elements()]
+            if sink in self._expected.rows:
+                found = Counter(values for _, values in tuples_of(sink, result))
+                check_held(sink, promise, rows, found)
+                check_extra(sink, promise, rows, found, may_repeat=False)
+
+
 def check_held(
     sink: str, promise: Promise, rows: list[tuple[bool, Row]], found: Counter[Row]
 ) -> None:

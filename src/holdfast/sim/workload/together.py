@@ -22,13 +22,14 @@ _ROWS_MAX: Final = 200
 _SPREAD_PERCENT: Final = 40
 
 
-def merged_workload(seed: int, approach: str, instances: int) -> Workload:
+def merged_workload(seed: int, approach: str, instances: int, guarantee: str) -> Workload:
     """The dataflow of a seed: `union` takes its sources as they come, `counts` reads it by key.
 
     Args:
         seed: Draws rows, bounds and periods, and whether `spread` reads `counts` by another key.
         approach: One of `CUTS`, for all units.
         instances: Of the units that are keyed.
+        guarantee: The weakest that units have.
     """
     draw = Draw(f"{seed}/merged")
     flow = Dataflow("merged")
@@ -44,7 +45,7 @@ def merged_workload(seed: int, approach: str, instances: int) -> Workload:
     meanings: dict[str, Meaning] = {"v > 2": lambda row: row["v"] > 2, "v": lambda row: row["v"]}
     meanings["total"] = lambda row: row["total"]
     limits, protection = random_protection(
-        random_limits(draw), f"{seed}/protection", approach, "precise"
+        random_limits(draw), f"{seed}/protection", approach, guarantee
     )
     return placed(flow, meanings, instances, limits, protection)
 

@@ -42,20 +42,19 @@ with_servers="slow and not session"
 first() {
   local found=0
   $pytest -m "$in_session" --ignore-glob="*/spark/test_[n-z]*" || found=$?
-  $pytest -m "$with_servers" tests/spark tests/view || found=$?
+  $pytest -m "$with_servers" tests/view || found=$?
   return $found
 }
 second() {
   local found=0
   $pytest -m "$in_session" tests/spark/test_[n-z]*.py || found=$?
-  $pytest -m "$with_servers" --ignore=tests/spark --ignore=tests/view --ignore=tests/shell \
-    --ignore=tests/chaos --ignore=tests/cluster || found=$?
+  $pytest -m "$with_servers" tests/spark || found=$?
   return $found
 }
 beside lint scripts/lint.sh
-beside simulation nice -n 19 $pytest -m "not slow" tests/simulation tests/bench
-beside computing nice -n 19 $pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
-beside third $pytest -m "$with_servers" tests/shell tests/chaos tests/cluster
+beside simulation nice -n 10 $pytest -m "not slow" tests/simulation tests/bench
+beside computing nice -n 10 $pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
+beside third $pytest -m "$with_servers" --ignore=tests/spark --ignore=tests/view
 beside second second
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0

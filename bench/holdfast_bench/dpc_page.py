@@ -168,6 +168,10 @@ def _plot(
         if name == "redo":
             axes.set_xscale("log")
             axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        if x == "nodes":
+            axes.set_xticks(sorted({point[x] for point in points}))
         axes.legend(frameon=False)
         save_figure(figure, folder / f"dpc-{name}.png")
 

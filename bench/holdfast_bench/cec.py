@@ -298,9 +298,7 @@ class Worked:
             made_s = pass_s + mark_s
             objective.learn(self._costs(made_s * 1e6 / PASS_TUPLES, pacer))
             pacer.worked(made_s * 1e6)
-            while (windows := pacer.windows) and (
-                footprints.has_taken or footprints.is_check_due(place)
-            ):
+            while (windows := pacer.windows) and footprints.is_check_due(place):
                 began_s, began_cpu_s = time.perf_counter(), time.thread_time()
                 records = footprints.piece(windows, place)
                 written += sum(map(append, records))

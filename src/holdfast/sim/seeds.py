@@ -97,8 +97,8 @@ class Run:
         if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1:
             return KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
         is_precise = self.guarantee in (None, "precise")
-        may_loop = self.guarantee != "gap" and self.approach in (None, *CUTS)
-        may_loop = may_loop and (is_precise or self.approach is not None)
+        looping = (None, *CUTS) if is_precise else tuple(CUTS)
+        may_loop = self.guarantee != "gap" and self.approach in looping
         if may_loop and self.seed % _LOOP_EVERY == _LOOP_EVERY // 2:
             return LOOP
         is_changelog = is_precise and self.seed % _CHANGELOG_EVERY == _CHANGELOG_AT

@@ -223,13 +223,19 @@ def test_what_has_opened_is_a_piece_of_its_own_but_t_does_not_stand_still_for_it
     assert running.kinds()[4:] == [[FootprintKind.G_CHECK] * 3]
 
 
-def test_footprints_are_of_the_pass_behind_which_they_were_taken() -> None:
+def with_footprints_taken() -> Running:
+    """Of two windows that are open, behind three tuples."""
     running = Running()
     running.receive(0, 7, 8)
     running.acknowledge()
     running.receive(2, 7)
     running.step(events.CheckWindows(2, COSTS))
     assert len(running.log) == 1, "no record was made yet"
+    return running
+
+
+def test_footprints_are_of_the_pass_behind_which_they_were_taken() -> None:
+    running = with_footprints_taken()
     running.receive(3, 9, 7)  # One opens, and one closes.
     running.acknowledge()
     assert running.kinds()[1:] == [
@@ -244,11 +250,7 @@ def test_footprints_are_of_the_pass_behind_which_they_were_taken() -> None:
 
 
 def test_footprints_that_were_taken_are_written_though_no_time_is_left() -> None:
-    running = Running()
-    running.receive(0, 7, 8)
-    running.acknowledge()
-    running.receive(2, 7)
-    running.step(events.CheckWindows(2, COSTS))
+    running = with_footprints_taken()
     running.step(events.CheckWindows(0, COSTS))
     assert len(running.log) == 1
     running.acknowledge()

@@ -264,7 +264,7 @@ class Life:
 
     def check_some(self, windows: int) -> None:
         place = self.given.place(self.taken)
-        if self.footprints.has_taken or self.footprints.is_check_due(place):
+        if self.footprints.is_check_due(place):
             self.append(*self.footprints.piece(windows, place))
             self.check()
 

@@ -130,7 +130,7 @@ class Run(PlacedRows):
             results += rows_of(join.process(given, low, place.boundary_us))
             taken = until
             for _ in range(rng.choice([0, 0, 1, 2])):
-                if footprints.has_taken or footprints.is_check_due(place):
+                if footprints.is_check_due(place):
                     self.append(*footprints.piece(rng.randint(1, 3), place))
             join.check_invariants()
             footprints.check_invariants()

@@ -13,6 +13,11 @@ from holdfast.errors import OptionError, UnsupportedError
 if TYPE_CHECKING:
     from holdfast.api.graph import Graph
 
+PRECISELY: Final = (
+    "UpstreamBackup(), ActiveStandby(), PassiveStandby(), Checkpointed() and EventualCheckpoints() "
+    "recover precisely"
+)
+"""What to take instead of a weaker guarantee."""
 _SIZE_MAX: Final = 1 << 40
 _UNIT_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -42,8 +47,7 @@ def require_guarantee(protection: Protection, *possible: Guarantee) -> None:
     name = type(protection).__name__
     names = " or ".join(repr(guarantee.value) for guarantee in possible)
     instead = {
-        Guarantee.PRECISE.value: "UpstreamBackup(), ActiveStandby(), PassiveStandby(), "
-        "Checkpointed() and EventualCheckpoints() recover precisely",
+        Guarantee.PRECISE.value: PRECISELY,
         Guarantee.ROLLBACK.value: "UpstreamBackup, PassiveStandby, ActiveStandby, Uncoordinated, "
         "Coordinated and CommunicationInduced with guarantee='rollback' recover so",
         Guarantee.GAP.value: "Amnesia() recovers so",

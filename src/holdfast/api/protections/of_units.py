@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.protections.base import Protection
+from holdfast.api.protections.base import PRECISELY, Protection
 from holdfast.api.protections.checkpointed import Checkpointed, StoredCheckpoints
 from holdfast.api.protections.eventual import EventualCheckpoints
 from holdfast.api.protections.replay import UpstreamBackup
@@ -66,8 +66,7 @@ class Protections:
         raise UnsupportedError(
             f"{step.unit}: {type(protection).__name__} may lose or repeat changes of "
             f"{step.name!r}, and the table that they come to would be wrong from then on; "
-            f"UpstreamBackup(), ActiveStandby(), PassiveStandby(), Checkpointed() and "
-            f"EventualCheckpoints() recover precisely"
+            f"{PRECISELY}"
         )
 
     @property

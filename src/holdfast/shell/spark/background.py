@@ -23,6 +23,7 @@ from holdfast.core.model.footprints import has_checks
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.extent import Extent
     from holdfast.shell.spark.meter import Meter
 
@@ -63,7 +64,7 @@ class Background:
         self._rests_to_ns = 0
         self._tuple_us, self._measured_ns = 0.0, 0
         self._asked = 0  # how many windows it may have written
-        self._taking_us: float | None = None  # how long footprints took that are not written yet
+        self._taking_us = 0.0  # how long footprints took that are not written yet
         self._has_more = False
 
     @property
@@ -101,12 +102,13 @@ class Background:
 
         What else the node does at that time counts with it.
         """
-        if self._pacer is not None and any(self._is_footprint(effect) for effect in effects):
+        if self._pacer is not None and (records := self._records(effects)):
             self._pacer.marked(took_ns / 1000)
-            self._wrote(effects, 0.0)  # A restart point does not come before what was taken.
+            self._wrote(records, 0.0)  # A restart point does not come before what was taken.
 
-    def _is_footprint(self, effect: Effect) -> bool:
-        return isinstance(effect, WriteSink) and effect.stream == self._log
+    def _records(self, effects: list[Effect]) -> list[TupleBatch]:
+        """Those of footprints among effects."""
+        return [e.batch for e in effects if isinstance(e, WriteSink) and e.stream == self._log]
 
     def done(self, effects: list[Effect]) -> None:
         """What was asked for has been done, the effects performed."""
@@ -114,24 +116,24 @@ class Background:
             return
         now_ns = time.monotonic_ns()
         took_us = (now_ns - self._began_ns) / 1000
+        records = self._records(effects)
         has_taken = any(isinstance(effect, FootprintsTaken) for effect in effects)
         if has_taken:
             self._taking_us = took_us
         else:
-            self._wrote(effects, took_us)
+            self._wrote(records, took_us)
         if not self._asked:
             return
-        self._has_more = has_taken or any(isinstance(effect, WriteSink) for effect in effects)
+        self._has_more = has_taken or bool(records)
         if not self._has_more:
             self._rests_to_ns = now_ns + _NOTHING_TO_DO_NS
 
-    def _wrote(self, effects: list[Effect], took_us: float) -> None:
-        """Tell what the records among these effects have cost, and what was taken for them."""
+    def _wrote(self, records: list[TupleBatch], took_us: float) -> None:
+        """Tell what these records have cost, and what was taken for them."""
         assert self._pacer is not None
-        records = [e.batch for e in effects if isinstance(e, WriteSink) and self._is_footprint(e)]
         written = sum(each.count for each in records if has_checks(each))  # Others had to be said.
-        self._pacer.wrote(written, took_us, self._taking_us or 0.0)
-        self._taking_us = None
+        self._pacer.wrote(written, took_us, self._taking_us)
+        self._taking_us = 0.0
 
 
 class OwnRecovery:

@@ -108,7 +108,7 @@ class ChunkCluster:
         self._machines: dict[str, str] = {}  # where each data node was sent last
         self._choosing = threading.Lock()
         self._waiting: dict[str, str] = {}  # by data node: the machine that it waits for
-        self._down: dict[str, str] = {}  # by data node that ended at once: why
+        self._down: dict[str, tuple[int | None, str]] = {}  # who ended at once: its process, why
         self._is_stopping = threading.Event()
         self._launches: dict[str, int] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -148,9 +148,12 @@ class ChunkCluster:
             f"{node} waits for {machine}, where chunks without a live copy may be"
             for node, machine in list(self._waiting.items())
         ]
-        if self.statistics.data_nodes == self._store.data_nodes:
-            return homes
-        return homes + [f"{node} does not come up: {why}" for node, why in list(self._down.items())]
+        spoken = self.processes()
+        return homes + [
+            f"{node} does not come up: {why}"
+            for node, (process, why) in list(self._down.items())
+            if spoken.get(node) == process  # No later one has spoken.
+        ]
 
     # -- life -------------------------------------------------------------------------------
 
@@ -210,7 +213,7 @@ class ChunkCluster:
                 wait_s, since_s = _RELAUNCH_S, time.monotonic()
                 self._down.pop(node, None)
             else:
-                self._down[node] = reason
+                self._down[node] = self.processes().get(node), reason
                 wait_s = min(2 * wait_s, _RELAUNCH_MAX_S)
             self._is_stopping.wait(wait_s)
 

@@ -56,14 +56,13 @@ def gaps_now(path: str) -> int | None:
     if not _is_small(path):
         return None
     gaps = 0
-    for name in store_at(path).children():
-        if name.isdigit():
-            reader = open_kept(os.path.join(path, name))
-            next_id = reader.next_id
-            for logged in (one for batches in iter(reader.poll, []) for one in batches):
-                gaps += logged.first_id != next_id
-                next_id = logged.first_id + logged.count
-            reader.close()
+    for stream in _streams(path):
+        reader = open_kept(stream)
+        next_id = reader.next_id
+        for logged in (one for batches in iter(reader.poll, []) for one in batches):
+            gaps += logged.first_id != next_id
+            next_id = logged.first_id + logged.count
+        reader.close()
     return gaps
 
 
@@ -85,8 +84,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def has_begun(path: str) -> bool:
     """Whether a sink's node has opened the log there, in any of its streams."""
-    streams = [name for name in store_at(path).children() if name.isdigit()]
-    return any(open_kept(os.path.join(path, name)).schema is not None for name in streams)
+    return any(_has_schema(stream) for stream in _streams(path))
 
 
 def nothing_of(spark: SparkSession, schema: pa.Schema) -> DataFrame:
@@ -97,8 +95,21 @@ def nothing_of(spark: SparkSession, schema: pa.Schema) -> DataFrame:
 
 def has_ended(path: str) -> bool:
     """Whether nothing comes to a sink's log any more, in none of its streams."""
-    streams = [name for name in store_at(path).children() if name.isdigit()]
-    return bool(streams) and all(_is_over(os.path.join(path, name)) for name in streams)
+    streams = _streams(path)
+    return bool(streams) and all(map(_is_over, streams))
+
+
+def _streams(path: str) -> list[str]:
+    """Where the streams of a sink's log are."""
+    return [os.path.join(path, name) for name in store_at(path).children() if name.isdigit()]
+
+
+def _has_schema(path: str) -> bool:
+    reader = open_kept(path)
+    try:
+        return reader.schema is not None
+    finally:
+        reader.close()
 
 
 def _is_over(path: str) -> bool:

@@ -121,26 +121,17 @@ class Lines(Checker):
         """I-GATE."""
         if not isinstance(effect, WriteSink) or process.node not in self._regions:
             return
-        if process.plan.repeats_results:
-            self._check_at_once(process, effect)
-            return
         line = self._line.get(process.node, _BEGINNING)
         open_before = line.next_ids.get(effect.stream, 0)
-        if effect.batch.next_id > open_before:
+        is_ahead, may_be = effect.batch.next_id > open_before, process.plan.repeats_results
+        if is_ahead and not may_be:
             raise Violation(
                 "I-GATE",
                 f"{process.endpoint.name} writes {effect.stream} up to {effect.batch.next_id}, "
                 f"and the line has come to {open_before}",
             )
-        if self._world is not None:
-            self._world.count("let out by the line")
-
-    def _check_at_once(self, process: Process, effect: WriteSink) -> None:
-        """Count what is written before the line has passed it."""
-        line = self._line.get(process.node, _BEGINNING)
-        is_ahead = effect.batch.next_id > line.next_ids.get(effect.stream, 0)
-        if is_ahead and self._world is not None:
-            self._world.count("written ahead of the line")
+        if self._world is not None and is_ahead == may_be:
+            self._world.count("written ahead of the line" if is_ahead else "let out by the line")
 
     def journalled(self, entries: Entries) -> None:
         """I-LINE, I-ALIGN and I-SPARE."""

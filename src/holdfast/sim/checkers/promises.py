@@ -134,8 +134,8 @@ class AtLeastOnce(Checker):
     def end(self, result: RunResult) -> None:
         """Look at each sink that has a promise, and known rows."""
         for sink, promise in self._promises.items():
-            rows = [(False, row) for row in self._expected.rows.get(sink, Counter()).elements()]
             if sink in self._expected.rows:
+                rows = [(False, row) for row in self._expected.rows[sink].elements()]
                 found = Counter(values for _, values in tuples_of(sink, result))
                 check_held(sink, promise, rows, found)
                 check_extra(sink, promise, rows, found, may_repeat=False)

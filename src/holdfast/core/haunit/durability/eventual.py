@@ -121,10 +121,10 @@ class Eventual(Durability):
         if self.unit.replay.is_silent or not check.windows:
             return []
         place, footprints = self._place(), self._footprints
+        if not footprints.is_check_due(place):
+            return []
         if footprints.has_taken:
             self.note_again()  # T may move on, without a pass.
-        elif not footprints.is_check_due(place):
-            return []
         footprints.end_replay()
         effects = self._append(footprints.piece(check.windows, place))
         return [*effects, FootprintsTaken()] if footprints.has_taken else effects

@@ -212,7 +212,9 @@ class FootprintWriter:
     # -- the background -------------------------------------------------------------------------
 
     def is_check_due(self, place: Place) -> bool:
-        """Whether writing windows would bring recovery within its bounds; then `say` first."""
+        """Whether there is a `piece`: of what was taken, or to bring recovery within bounds."""
+        if self.has_taken:
+            return True
         oldest = self._order.oldest
         if oldest is None or oldest.cut >= place.cut:
             return False
@@ -224,7 +226,7 @@ class FootprintWriter:
         Each is a piece of its own, so that no tuple waits for two. Only where every pass has more
         to say do the last two come together, every second time: else T would stand still there.
         """
-        if self._taken is not None:
+        if self.has_taken:
             return self._written()
         records = self.say(place)
         if records and not self._has_said_alone:

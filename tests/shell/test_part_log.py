@@ -14,6 +14,7 @@ from s3_server import s3_place
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.wire import log_parts, log_records
+from holdfast.core.wire.log_opening import SinkLacksTuples
 from holdfast.shell.storage import part_log, part_log_reader
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
@@ -244,6 +245,42 @@ def test_damage_is_an_error_with_place_and_cure(place: str) -> None:
         values(place)
     with pytest.raises(StreamLogCorrupt, match="checksum is wrong"):
         writer(place, 2)
+
+
+def test_what_is_restored_from_a_copy_counts_though_somebody_has_tried_to_open(
+    place: str,
+) -> None:
+    log = writer(place)
+    put(log, 5)
+    put(log, 5)
+    store, name = store_at(place), f"0000000001/{5:020d}.part"
+    data = bytes(store.read(name))
+    store.delete(name)
+    with pytest.raises(SinkLacksTuples, match=r"tuples 5 to 9 are missing.*Restore it"):
+        PartLogWriter(place, SCHEMA, "s", 2, wanted=10)
+    store.put(name, [data])
+    assert PartLogWriter(place, SCHEMA, "s", 3, wanted=10).next_id == 10
+    assert values(place) == list(range(10))
+
+
+def test_damage_of_merged_parts_is_an_error_and_not_an_earlier_end(place: str) -> None:
+    log = writer(place)
+    for _ in range(32):
+        put(log)
+        log.tidy()
+    store = store_at(place)
+    name = f"0000000001/{16:020d}-{32:020d}.part"
+    data = bytes(store.read(name))
+    store.delete(name)
+    store.put(name, [data[:1000] + bytes([data[1000] ^ 1]) + data[1001:]])
+    with pytest.raises(StreamLogCorrupt, match=r"-0+32.part is damaged at byte .*Restore"):
+        values(place)
+    with pytest.raises(StreamLogCorrupt, match=r"-0+32.part is damaged at byte"):
+        writer(place, 2)
+    store.delete(name)
+    store.put(name, [data])
+    assert writer(place, 3).next_id == 32
+    assert values(place) == list(range(32))
 
 
 def test_a_part_is_used_as_far_as_it_is_whole_wherever_its_writer_died(tmp_path: Path) -> None:

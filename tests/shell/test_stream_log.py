@@ -13,7 +13,7 @@ import xxhash
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.wire import log_records
-from holdfast.core.wire.log_opening import BeginAt
+from holdfast.core.wire.log_opening import BeginAt, SinkLacksTuples
 from holdfast.core.wire.log_owners import chained
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
@@ -335,6 +335,22 @@ def test_damage_with_good_records_behind_it_is_an_error_with_place_and_cure(
         values(tmp_path)
     with pytest.raises(StreamLogCorrupt, match=message):
         writer(tmp_path, 2)
+
+
+def test_what_is_restored_from_a_copy_counts_though_somebody_has_tried_to_open(
+    tmp_path: Path,
+) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+    put(log, 5)
+    log.close()
+    data = newest(tmp_path).read_bytes()
+    newest(tmp_path).write_bytes(data[:-9])
+    with pytest.raises(SinkLacksTuples, match=r"tuples 5 to 9 are missing.*Restore it"):
+        StreamLogWriter(str(tmp_path), SCHEMA, "s", 2, wanted=10)
+    newest(tmp_path).write_bytes(data)
+    assert StreamLogWriter(str(tmp_path), SCHEMA, "s", 3, wanted=10).next_id == 10
+    assert values(tmp_path) == list(range(10))
 
 
 def test_a_record_that_seems_to_go_on_beyond_the_end_is_damage_to_whoever_takes_over(

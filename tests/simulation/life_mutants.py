@@ -48,10 +48,9 @@ def _write_as_who_it_was(original: Any) -> Any:
 
 
 def _read_no_passes(original: Any) -> Any:
-    def note(self: Openings, answer: Any) -> Any:
-        lost = original(self, answer)
+    def note(self: Openings, answer: Any) -> None:
+        original(self, answer)
         self.open.passes = ()
-        return lost
 
     return note
 

@@ -321,9 +321,9 @@ def _sync_says_too_much(original: Any) -> Any:
 
 
 def _believe_what_was_not_synced(original: Any) -> Any:
-    def open_log(self: SimulatedLog, *arguments: Any) -> int:
+    def open_log(self: SimulatedLog, *arguments: Any, **options: Any) -> int:
         kept = [(segment.file.synced_bytes, segment.synced_before) for segment in self._segments]
-        first_id = original(self, *arguments)
+        first_id = original(self, *arguments, **options)
         for segment, (synced_bytes, synced_before) in zip(self._segments, kept, strict=False):
             segment.file.synced_bytes, segment.synced_before = synced_bytes, synced_before
         return first_id

@@ -16,6 +16,7 @@ from holdfast.core.machine import Effect, SetTimer
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId
 from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
 from holdfast.core.wire import node_words
+from holdfast.core.wire.log_opening import SinkLacksTuples
 from holdfast.shell.spark import launch
 from holdfast.shell.spark.journal import COORDINATOR, Journal
 from holdfast.shell.storage.errors import (
@@ -49,8 +50,8 @@ class RealLog:
         self._folder = folder
         self._writers: dict[int, StreamLogWriter] = {}
 
-    def open(self, incarnation: int) -> int:
-        writer = StreamLogWriter(str(self._folder), SCHEMA, "s", incarnation)
+    def open(self, incarnation: int, wanted: int = 0) -> int:
+        writer = StreamLogWriter(str(self._folder), SCHEMA, "s", incarnation, wanted=wanted)
         self._writers[incarnation] = writer
         return writer.next_id
 
@@ -79,8 +80,8 @@ class FakeLog:
     def __init__(self) -> None:
         self.log = SimulatedLog("s", SCHEMA)
 
-    def open(self, incarnation: int) -> int:
-        return self.log.open(Incarnation(incarnation), 1)
+    def open(self, incarnation: int, wanted: int = 0) -> int:
+        return self.log.open(Incarnation(incarnation), 1, wanted=wanted)
 
     def append(self, incarnation: int, tuples: TupleBatch) -> None:
         self.log.append(Incarnation(incarnation), tuples)
@@ -99,8 +100,8 @@ class RealParts:
         self._place = f"memory://{uuid.uuid4()}"
         self._writers: dict[int, PartLogWriter] = {}
 
-    def open(self, incarnation: int) -> int:
-        writer = PartLogWriter(self._place, SCHEMA, "s", incarnation)
+    def open(self, incarnation: int, wanted: int = 0) -> int:
+        writer = PartLogWriter(self._place, SCHEMA, "s", incarnation, wanted=wanted)
         self._writers[incarnation] = writer
         return writer.next_id
 
@@ -127,8 +128,8 @@ class FakeParts:
     def __init__(self) -> None:
         self.log = SimulatedPartLog("s", SCHEMA)
 
-    def open(self, incarnation: int) -> int:
-        return self.log.open(Incarnation(incarnation), 1)
+    def open(self, incarnation: int, wanted: int = 0) -> int:
+        return self.log.open(Incarnation(incarnation), 1, wanted=wanted)
 
     def append(self, incarnation: int, tuples: TupleBatch) -> None:
         self.log.append(Incarnation(incarnation), tuples)
@@ -181,6 +182,17 @@ def test_an_earlier_incarnation_cannot_open_it(logs: list[Log]) -> None:
             log.open(1)
         with pytest.raises((StorageError, Superseded)):
             log.open(2)
+
+
+def test_a_log_that_ends_early_is_not_begun(logs: list[Log]) -> None:
+    for log in logs:
+        log.open(1)
+        log.append(1, batch(0, [10, 11]))
+        with pytest.raises(SinkLacksTuples, match="tuples 2 to 2 are missing"):
+            log.open(2, wanted=3)
+        log.append(1, batch(2, [12]))
+        assert log.open(3, wanted=3) == 3
+        assert log.values() == [10, 11, 12]
 
 
 def test_a_log_can_go_on_at_a_later_id(appended: list[RealLog | FakeLog]) -> None:

@@ -22,6 +22,7 @@ from holdfast.core.wire.journal_entries import decode_entries, encode_entry
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
 from holdfast.core.wire.log_opening import (
     BeginAt,
+    EndsEarly,
     FindEnd,
     LogEnd,
     LookAtOwners,
@@ -29,6 +30,7 @@ from holdfast.core.wire.log_opening import (
     OpenedLater,
     OpenRequest,
     OwnersSeen,
+    SinkLacksTuples,
     open_log,
 )
 from holdfast.core.wire.log_owners import Owner, Owners, live_segments, owners_of
@@ -113,20 +115,25 @@ class SimulatedLog:
     schema: pa.Schema
     _segments: list[_Segment] = field(default_factory=list)
 
-    def open(self, incarnation: Incarnation, machine: int, first_id: int = 0) -> int:
+    def open(
+        self, incarnation: Incarnation, machine: int, first_id: int = 0, wanted: int = 0
+    ) -> int:
         """Begin a segment after the log's end, making what is before it durable; its first id.
 
         Raises:
+            SinkLacksTuples: It ends before `wanted`.
             Superseded: A later incarnation has opened it.
             Damage: What is there cannot be read.
         """
         try:
             return run(
-                open_log(incarnation, first_id),
+                open_log(incarnation, first_id, wanted),
                 lambda request: self._perform(request, incarnation, machine),
             ).end.next_id
         except OpenedLater as later:
             raise Superseded(f"{self.stream} is written by a later incarnation") from later
+        except EndsEarly as early:
+            raise SinkLacksTuples(self.stream, early.end, early.wanted) from early
 
     def _perform(self, request: OpenRequest, incarnation: Incarnation, machine: int) -> OpenAnswer:
         match request:

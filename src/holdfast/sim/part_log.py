@@ -19,7 +19,7 @@ from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.core.wire import log_parts
 from holdfast.core.wire import log_records as records
-from holdfast.core.wire.log_opening import OpenedLater
+from holdfast.core.wire.log_opening import EndsEarly, OpenedLater, SinkLacksTuples
 from holdfast.core.wire.log_owners import Owner, Owners
 from holdfast.core.wire.log_parts import Part, PartName, StoredPart
 from holdfast.core.wire.log_records import RecordKind
@@ -64,18 +64,23 @@ class SimulatedPartLog:
     _writers: dict[Incarnation, _Writer] = field(default_factory=dict)
     _seen: tuple[TupleBatch, ...] | None = None  # all that counts, until an object changes
 
-    def open(self, incarnation: Incarnation, machine: int, first_id: int = 0) -> int:
+    def open(
+        self, incarnation: Incarnation, machine: int, first_id: int = 0, wanted: int = 0
+    ) -> int:
         """Find the end, put a mark there; the next id.
 
         Raises:
+            SinkLacksTuples: It ends before `wanted`.
             Superseded: A later incarnation has opened it.
             Damage: What is there cannot be read.
         """
-        steps = open_parts(self.stream, incarnation, self.schema, first_id)
+        steps = open_parts(self.stream, incarnation, self.schema, first_id, wanted)
         try:
             next_id = self._run(steps).end.next_id
         except OpenedLater as later:
             raise Superseded(f"{self.stream} is written by a later incarnation") from later
+        except EndsEarly as early:
+            raise SinkLacksTuples(self.stream, early.end, early.wanted) from early
         self._writers[incarnation] = _Writer(machine, next_id, next_id)
         return next_id
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from holdfast.core.haunit import events
 from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
 from holdfast.core.haunit.life_events import (
-    OpenedSink,
     OpeningFailed,
     OpenSinks,
     ReadRecordedPasses,
@@ -21,6 +20,7 @@ from holdfast.core.model.footprints import FootprintsDamaged
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import between
 from holdfast.core.recovery.extent import Extent, ExtentSearch
+from holdfast.core.wire.log_opening import SinkLacksTuples
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.part_log import SimulatedPartLog
 
@@ -70,21 +70,26 @@ class ProcessSinks:
             if self._process.waits(opened):
                 return
             try:
-                sinks = {
-                    StreamId(log.stream): OpenedSink(
-                        log.open(effect.incarnation, self._process.endpoint.machine), log.stream
-                    )
-                    for log in self.all()
-                }
-            except (Damage, Superseded) as error:
+                next_ids = self._open(effect)
+            except (Damage, Superseded, SinkLacksTuples) as error:
                 self._process.take(OpeningFailed(effect.request_id, error))
             else:
-                self._process.take(SinksOpened(effect.request_id, sinks))
+                self._process.take(SinksOpened(effect.request_id, next_ids))
 
         if self.all():
             self._scheduler.after(self._process.opening_us(), opened)
         else:
             self._process.at_once.append(SinksOpened(effect.request_id, {}))
+
+    def _open(self, effect: OpenSinks) -> dict[StreamId, int]:
+        """By log where it goes on."""
+        ends: dict[StreamId, int] = {}
+        for log in self.all():
+            stream = StreamId(log.stream)
+            wanted = effect.needs.of(stream, ends)
+            machine = self._process.endpoint.machine
+            ends[stream] = log.open(effect.incarnation, machine, wanted=wanted)
+        return ends
 
     def read_recorded(self, effect: ReadRecordedPasses) -> None:
         """The passes that the log holds."""

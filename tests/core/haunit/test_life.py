@@ -15,7 +15,7 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit import life_events as le
 from holdfast.core.haunit.life import RECOVERABLE, TRANSITIONS, NodeLife, Phase
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.openings import OPENINGS, SinkLacksTuples
+from holdfast.core.haunit.openings import OPENINGS
 from holdfast.core.haunit.passes import Pass, PassesLost
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
@@ -42,6 +42,7 @@ from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import NOBODY, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
+from holdfast.core.wire.log_opening import SinkLacksTuples
 
 SCHEMA = pa.schema([("v", pa.int64())])
 IN, EDGE, SINK = StreamId("a>n"), StreamId("n>c"), StreamId("n.out")
@@ -93,14 +94,25 @@ class Living:
         self.now_ms = 0
         self.waiting: list[Effect] = []
         self._answers = {
-            le.OpenSinks: lambda e: le.SinksOpened(e.request_id, self.sinks),
+            le.OpenSinks: self._opened,
             le.OpenSources: lambda e: le.SourcesOpened(e.request_id),
             le.ReadRecordedPasses: lambda e: le.RecordedPassesRead(e.request_id, self.passes),
             le.OpenStore: lambda e: le.StoreOpened(e.request_id, ()),
         }
         self._answers |= {getattr(le, name): answer for name, answer in answers.items()}
-        self.sinks: dict[StreamId, le.OpenedSink] = {SINK: le.OpenedSink(0, "/sink")}
+        self.sinks: dict[StreamId, int] = {SINK: 0}
         self.passes: tuple[Pass, ...] = ()
+
+    def _opened(self, asked: le.OpenSinks) -> Stimulus:
+        """As shells answer: a log that ends too early is not begun."""
+        ends: dict[StreamId, int] = {}
+        for stream, end in self.sinks.items():
+            wanted = asked.needs.of(stream, ends)
+            if end < wanted:
+                error = SinkLacksTuples(f"/{stream}", end, wanted)
+                return le.OpeningFailed(asked.request_id, error)
+            ends[stream] = end
+        return le.SinksOpened(asked.request_id, ends)
 
     def step(self, stimulus: Stimulus) -> list[Effect]:
         """What was asked for, and what came of it, in order."""
@@ -171,7 +183,7 @@ def test_a_transition_that_the_table_does_not_have_is_refused() -> None:
 
 def test_a_primary_opens_sinks_then_sources_then_passes_and_works() -> None:
     living = Living(ARBITRARY)
-    living.sinks |= {ARBITRARY.pass_stream: le.OpenedSink(4)}
+    living.sinks |= {ARBITRARY.pass_stream: 4}
     point = RestartPoint(3, {IN: 0, ARBITRARY.pass_stream: 2}, {IN: 0})
     effects = living.step(assigned(TWO, point))
     assert asked(effects) == ["OpenSinks", "OpenSources", "ReadRecordedPasses"]
@@ -231,20 +243,43 @@ def test_what_comes_before_the_assignment_is_for_nobody() -> None:
 
 def test_a_log_that_ends_before_the_restart_point_fails_by_its_place() -> None:
     living = Living()
-    living.sinks = {SINK: le.OpenedSink(3, "/sink")}
+    living.sinks = {SINK: 3}
     effects = living.step(assigned(TWO, RestartPoint(1, {IN: 0}, {IN: 0}, next_ids={SINK: 5})))
     (failed,) = of_kind(effects, le.Fail)
     assert isinstance(failed.error, SinkLacksTuples)
-    assert "/sink: tuples 3 to 4 are missing" in str(failed.error)
+    assert "/n.out: tuples 3 to 4 are missing" in str(failed.error)
     assert not isinstance(failed.error, RECOVERABLE)
     assert (living.life.phase, living.life.machine) == (Phase.FAILED, None)
 
 
-def test_a_brokers_log_is_believed() -> None:
-    living = Living()
-    living.sinks = {SINK: le.OpenedSink(3)}
-    living.step(assigned(TWO, RestartPoint(1, {IN: 0}, {IN: 0}, next_ids={SINK: 5, EDGE: 5})))
-    assert living.life.phase is Phase.AT_WORK
+def test_a_pass_log_that_lacks_what_results_came_from_is_not_gone_on_with() -> None:
+    passes = ARBITRARY.pass_stream
+    point = RestartPoint(3, {IN: 0, passes: 2}, {IN: 0}, next_ids={SINK: 5, passes: 2})
+    for results, logged, phase in ((5, 2, Phase.AT_WORK), (6, 3, Phase.AT_WORK), (6, 2, None)):
+        living = Living(ARBITRARY)
+        living.sinks = {SINK: results, passes: logged}
+        effects = living.step(assigned(TWO, point))
+        assert living.life.phase is (phase or Phase.FAILED)
+        failures = [str(failed.error) for failed in of_kind(effects, le.Fail)]
+        assert [text.split(";")[0] for text in failures] == (
+            [] if phase else ["/n~passes: tuples 2 to 2 are missing"]
+        )
+
+
+def test_a_pass_log_that_lacks_all_of_a_first_life_is_missed_without_a_restart_point() -> None:
+    living = Living(ARBITRARY)
+    living.sinks = {SINK: 1, ARBITRARY.pass_stream: 0}
+    (failed,) = of_kind(living.step(assigned(TWO)), le.Fail)
+    assert isinstance(failed.error, SinkLacksTuples)
+
+
+def test_a_log_need_not_hold_what_the_checkpoint_holds() -> None:
+    point = RestartPoint(1, {IN: 0}, {IN: 0}, next_ids={SINK: 5}, held_from={SINK: 3})
+    for end, phase in ((3, Phase.AT_WORK), (2, Phase.FAILED)):
+        living = Living()
+        living.sinks = {SINK: end}
+        living.step(assigned(TWO, point))
+        assert living.life.phase is phase
 
 
 @pytest.mark.parametrize("name", ["OpenSinks", "OpenSources", "OpenStore"])
@@ -476,7 +511,7 @@ def test_a_secondary_that_has_run_what_the_log_has_lost_is_not_promoted() -> Non
     living = following(plan)
     living.step(events.PassesRead((Pass(0, 1, 1, 5, (0,)),)))
     living.step(events.Proceed())
-    living.sinks |= {plan.pass_stream: le.OpenedSink(0)}
+    living.sinks |= {plan.pass_stream: 0}
     *_, failed = living.step(PromotionReceived(THREE, None))
     assert isinstance(failed, le.Fail)
     assert isinstance(failed.error, PassesLost)

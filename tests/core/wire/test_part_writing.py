@@ -6,9 +6,11 @@ import pytest
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.wire import log_parts, log_records
-from holdfast.core.wire.log_opening import OpenedLater
+from holdfast.core.wire.log_opening import EndsEarly, OpenedLater
 from holdfast.core.wire.log_owners import chained
 from holdfast.core.wire.log_parts import PartName
+from holdfast.core.wire.part_marks import PartDamaged
+from holdfast.core.wire.part_reading import PartReading
 from holdfast.core.wire.part_writing import open_parts
 from holdfast.core.wire.steps import run
 from holdfast.core.wire.store_steps import (
@@ -59,8 +61,8 @@ class Store:
         return None
 
 
-def opened(store: Store) -> int:
-    return run(open_parts("s", Incarnation(2), SCHEMA, 0), store).end.next_id
+def opened(store: Store, wanted: int = 0) -> int:
+    return run(open_parts("s", Incarnation(2), SCHEMA, 0, wanted), store).end.next_id
 
 
 def test_a_listing_that_shows_neither_what_was_merged_nor_what_it_became_is_not_believed() -> None:
@@ -89,3 +91,77 @@ def test_a_mark_names_the_owners_that_were_found() -> None:
     assert mark.header.owners == chained([(ONE, 0), (Incarnation(2), 7)])
     with pytest.raises(OpenedLater):
         opened(store)
+
+
+def test_a_log_that_ends_early_is_not_begun_so_that_what_is_brought_back_counts() -> None:
+    first, second = str(PartName(ONE, 0)), str(PartName(ONE, 7))
+    objects = {first: part(0, 7), second: part(7, 3)}
+    damaged = Store({first: objects[first]}, [first])
+    before = dict(damaged.objects)
+    with pytest.raises(EndsEarly) as early:
+        opened(damaged, 10)
+    assert (early.value.end, early.value.wanted) == (7, 10)
+    assert damaged.objects == before
+    assert opened(Store(objects | damaged.objects, [first, second]), 10) == 10
+
+
+MERGED, LATER = PartName(ONE, 0, 10), PartName(ONE, 10, 14)
+PLAIN = tuple(str(PartName(ONE, n)) for n in (10, 12))
+
+
+def damages() -> dict[str, bytes]:
+    """A merged part that was whole once."""
+    whole = part(10, 4)
+    flipped = bytearray(whole)
+    flipped[-log_records.RECORD_HEADER_BYTES - 100] ^= 1
+    return {
+        "flipped": bytes(flipped),
+        "torn": whole[:-9],
+        "half": whole[: len(whole) // 2],
+        "empty": b"",
+    }
+
+
+@pytest.mark.parametrize("damage", list(damages()))
+def test_a_merged_part_that_is_not_whole_any_more_hides_no_tuple(damage: str) -> None:
+    """What was merged into it is gone: an end before it would be an end before what was stored."""
+    names = [str(MERGED), str(LATER)]
+    store = Store({str(MERGED): part(0, 10), str(LATER): damages()[damage]}, names)
+    with pytest.raises(PartDamaged, match=r"10-0+14.part is damaged"):
+        opened(store)
+    with pytest.raises(PartDamaged, match=r"10-0+14.part is damaged"):
+        run(PartReading().find(10, is_sure=True), store)
+    assert not any(name.endswith("-0000000002") for name in store.objects)
+
+
+@pytest.mark.parametrize("damage", list(damages()))
+def test_a_merged_part_that_is_not_whole_says_nothing_as_long_as_its_parts_are_there(
+    damage: str,
+) -> None:
+    names = [str(MERGED), *PLAIN, str(LATER)]
+    objects = {str(MERGED): part(0, 10), PLAIN[0]: part(10, 2), PLAIN[1]: part(12, 2)}
+    store = Store(objects | {str(LATER): damages()[damage]}, names)
+    found = run(PartReading().find(10, is_sure=True), store)
+    assert found is not None
+    assert str(found.name) == PLAIN[0]
+    assert opened(store) == 14
+
+
+def test_a_merged_part_that_becomes_whole_while_a_reader_looks_is_read() -> None:
+    """1. A listing misses what is merged. 2. The merged part is read too early. 3. It is whole."""
+
+    class Merging(Store):
+        reads = 0
+
+        def __call__(self, request: StoreRequest) -> StoreAnswer:
+            if isinstance(request, ReadObject) and request.name == str(LATER):
+                self.reads += 1
+                if self.reads == 2:
+                    self.objects[str(LATER)] = part(10, 4)
+            return super().__call__(request)
+
+    names = [str(MERGED), str(LATER)]
+    store = Merging({str(MERGED): part(0, 10), str(LATER): part(10, 4)[:-9]}, names)
+    found = run(PartReading().find(10, is_sure=True), store)
+    assert found is not None
+    assert found.name == LATER

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.machine import Effect, Stimulus
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.log_needs import LogNeeds
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import Assignment
     from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
@@ -19,25 +20,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSink:
-    """A log that this node writes from now on.
+class SinksOpened(Stimulus):
+    """The answer to `OpenSinks`: whoever wrote them before is fenced.
 
     Attributes:
-        next_id: The first id that it does not hold yet.
-        place: Where it is, for the error that says what it has lost; empty: nobody can lose
-            anything there behind our back (a broker).
+        request_id: The request's.
+        next_ids: By log, the first id that it does not hold yet.
     """
 
-    next_id: int
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SinksOpened(Stimulus):
-    """The answer to `OpenSinks`: whoever wrote them before is fenced."""
-
     request_id: int
-    sinks: dict[StreamId, OpenedSink]
+    next_ids: dict[StreamId, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +102,20 @@ class Disconnect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class OpenSinks(Effect):
-    """Open all logs that the node writes, its pass log too; answered by `SinksOpened`.
+    """Open all logs that the node writes, its pass log last; answered by `SinksOpened`.
+
+    A log that ends before what is needed of it is not begun: that is an `OpeningFailed` with
+    `SinkLacksTuples`. A broker's log is believed: nobody can lose anything there behind our back.
 
     Attributes:
         request_id: For the answer.
         incarnation: As which they are written: earlier writers are fenced by it.
+        needs: Up to where they must reach.
     """
 
     request_id: int
     incarnation: Incarnation
+    needs: LogNeeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ next one follows upon its answer. The order matters: sinks come first, as openin
 whoever wrote them before; a source's own log is filled only by whoever has got so far; passes are
 read once the end of their log is known.
 
-A log that ends before what the restart point names has lost something: the point was stored only
-after the tuples before it were durable. To go on would leave a gap that nobody notices.
+A log that has lost something is not opened (log_needs.py).
 """
 
 from __future__ import annotations
@@ -29,29 +28,19 @@ from holdfast.core.haunit.life_events import (
     SourcesOpened,
     StoreOpened,
 )
+from holdfast.core.haunit.log_needs import log_needs
 from holdfast.core.haunit.passes import first_to_read
 from holdfast.core.model.ids import NOBODY
-from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import CheckpointId, Incarnation, StreamId
+    from holdfast.core.recovery.restart_point import RestartPoint
 
 Opened = SinksOpened | SourcesOpened | RecordedPassesRead | StoreOpened
 """The answers to what the table asks for."""
-
-
-class SinkLacksTuples(RuntimeError):
-    """A log ends before what was durable there when the restart point was stored."""
-
-    def __init__(self, place: str, end: int, wanted: int) -> None:
-        """Name the log, the ids [end, wanted) that it lacks, and the cure."""
-        super().__init__(
-            f"{place}: tuples {end} to {wanted - 1} are missing; a file there is gone or damaged. "
-            "Restore it from a copy, or begin again in a new checkpointLocation"
-        )
 
 
 @dataclass(slots=True)
@@ -134,42 +123,24 @@ class Openings:
             return None
         if isinstance(answer, OpeningFailed):
             return [Fail(answer.error)]
-        lost = self._note(answer)
-        if lost is not None:
-            return [Fail(lost)]
+        self._note(answer)
         self._left.popleft()
         self.request_id += 1
         return self.start()
 
-    def _note(self, answer: Opened) -> SinkLacksTuples | None:
-        """Keep what it says; what was lost, if anything was."""
+    def _note(self, answer: Opened) -> None:
+        """Keep what it says."""
         if isinstance(answer, SinksOpened):
-            self.open.next_ids = {s: opened.next_id for s, opened in answer.sinks.items()}
-            return self._lost(answer)
-        if isinstance(answer, RecordedPassesRead):
+            self.open.next_ids = answer.next_ids
+        elif isinstance(answer, RecordedPassesRead):
             self.open.passes = answer.passes
         elif isinstance(answer, StoreOpened):
             self.open.found = answer.found
-        return None
 
-    def _lost(self, answer: SinksOpened) -> SinkLacksTuples | None:
-        point = self.point or RestartPoint()
-        wanted = point.next_ids | point.held_from  # The checkpoint has the rest.
-        for stream, opened in answer.sinks.items():
-            if opened.place and opened.next_id < wanted.get(stream, 0):
-                return SinkLacksTuples(opened.place, opened.next_id, wanted[stream])
-        return self._lost_passes(answer, point) if self.plan.keeps_passes else None
 
-    def _lost_passes(self, answer: SinksOpened, point: RestartPoint) -> SinkLacksTuples | None:
-        """Results are put out behind their pass: where they are beyond a point, passes are, too."""
-        stream = self.plan.pass_stream
-        passes = answer.sinks[stream]
-        if passes.next_id > point.next_ids.get(stream, 0):
-            return None
-        for sink, opened in answer.sinks.items():
-            if sink != stream and opened.next_id > point.next_ids.get(sink, 0):
-                return SinkLacksTuples(passes.place, passes.next_id, passes.next_id + 1)
-        return None
+def _open_sinks(openings: Openings, request_id: int) -> Effect:
+    needs = log_needs(openings.plan, openings.point)
+    return OpenSinks(request_id, openings.incarnation, needs)
 
 
 def _read_passes(openings: Openings, request_id: int) -> Effect:
@@ -178,7 +149,7 @@ def _read_passes(openings: Openings, request_id: int) -> Effect:
 
 
 OPENINGS: Final = (
-    Opening(lambda o: o.writes, lambda o, request: OpenSinks(request, o.incarnation)),
+    Opening(lambda o: o.writes, _open_sinks),
     Opening(
         lambda o: o.is_first or o.writes,
         lambda o, request: OpenSources(request, o.incarnation if o.writes else NOBODY),

@@ -436,10 +436,10 @@ class NodePlan:
 
     @property
     def own_logs(self) -> tuple[StreamId, ...]:
-        """The logs that it alone writes and reads again."""
+        """The logs that it alone writes and reads again, in the order in which it opens them."""
         passes = (self.pass_stream,) if self.keeps_passes else ()
         footprints = () if self.footprints is None else (self.footprint_stream,)
-        return passes + footprints
+        return footprints + passes
 
     @property
     def replica_stream(self) -> StreamId:

@@ -1,5 +1,7 @@
 """How a writer opens a log: it finds the end, and begins there; see log_owners.py.
 
+A log that ends too early is not begun: its files may come back, and then they must count.
+
 The same steps for both kinds of logs. Each request is one look at, or one change of, what others
 change meanwhile; whoever performs it answers. Between two of them anything may happen: zombies
 write, others open the log, parts are merged.
@@ -21,6 +23,26 @@ class OpenedLater(Exception):
         """Which one."""
         super().__init__(incarnation)
         self.incarnation = incarnation
+
+
+class EndsEarly(Exception):
+    """The log lacks what its writer relies on; nothing has been changed."""
+
+    def __init__(self, end: int, wanted: int) -> None:
+        """The ids [end, wanted) are missing."""
+        super().__init__(end, wanted)
+        self.end, self.wanted = end, wanted
+
+
+class SinkLacksTuples(RuntimeError):
+    """A log ends before what was durable there when the restart point was stored."""
+
+    def __init__(self, place: str, end: int, wanted: int) -> None:
+        """Name the log, the ids [end, wanted) that it lacks, and the cure."""
+        super().__init__(
+            f"{place}: tuples {end} to {wanted - 1} are missing; a file there is gone or damaged. "
+            "Restore it from a copy, or begin again in a new checkpointLocation"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +90,16 @@ OpenAnswer = OwnersSeen | LogEnd | None
 Opening = Generator[OpenRequest, OpenAnswer, BeginAt]
 
 
-def open_log(incarnation: Incarnation, first_id: int) -> Opening:
+def open_log(incarnation: Incarnation, first_id: int, wanted: int = 0) -> Opening:
     """Take over a log; gives where its writer has begun.
 
     Args:
         incarnation: Of the writer.
         first_id: Of the first tuple, if the log is empty.
+        wanted: The id before which the log must not end.
 
     Raises:
+        EndsEarly: It does.
         OpenedLater: This incarnation, or a later one, has begun to write it.
     """
     seen = yield LookAtOwners()
@@ -88,6 +112,8 @@ def open_log(incarnation: Incarnation, first_id: int) -> Opening:
         if isinstance(found, LogEnd):
             end = found
             break
+    if end.next_id < wanted:
+        raise EndsEarly(end.next_id, wanted)
     begin = BeginAt(end, succeeded(seen.owners, incarnation, end.next_id))
     yield begin
     return begin

@@ -13,6 +13,8 @@ from holdfast.core.wire.store_steps import Steps, listed, read
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.wire.log_parts import PartName
+
 
 class PartDamaged(Exception):
     """A part, or a mark, is not what was stored."""
@@ -21,6 +23,11 @@ class PartDamaged(Exception):
         """Which one, at which byte, and what is wrong."""
         super().__init__(f"{name} is damaged at byte {offset}: {reason}")
         self.name, self.offset, self.reason = name, offset, reason
+
+
+def not_whole(name: PartName) -> PartDamaged:
+    """What was merged into this part is gone, and so the part was whole once."""
+    return PartDamaged(str(name), 0, "it is not whole, and what was merged into it is gone")
 
 
 def sound(name: str, data: memoryview) -> Part | None:

@@ -19,7 +19,7 @@ from holdfast.core.model.ids import NO_ID, Incarnation
 from holdfast.core.wire import log_parts
 from holdfast.core.wire.log_owners import SOLE, Owner, owner_of
 from holdfast.core.wire.log_records import RecordKind
-from holdfast.core.wire.part_marks import Marks, sound
+from holdfast.core.wire.part_marks import Marks, not_whole, sound
 from holdfast.core.wire.store_steps import ChangesTooFast, Steps, listed, read
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class PartReading:
             if owner_of(self._marks.owners, next_id) != owner:
                 before = None
             elif names == before:
+                if (yield from self._is_merged_meanwhile(names, next_id)):
+                    before, self._known = None, log_parts.parts_in(names)
+                    continue
                 self._is_listing_due = False
                 self._require_no_gap(names, owner, next_id)
                 return None
@@ -162,6 +165,24 @@ class PartReading:
         self._known = [
             p for p in self._known if p.end is not None or (p.first_id, p.number) >= here
         ]
+
+    def _is_merged_meanwhile(self, names: list[str], next_id: int) -> Steps[bool]:
+        """Whether a merged part holds the next tuple, though it has been of no use so far.
+
+        It was not whole when it was read. What it is made of was there by then. If two listings
+        since do not show that, the part is whole by now.
+
+        Raises:
+            PartDamaged: It is not.
+        """
+        name = log_parts.covering(log_parts.parts_in(names), next_id)
+        if name is None or name.end is None:
+            return False
+        data = yield from read(str(name))
+        part = None if data is None else sound(str(name), data)
+        if data is not None and (part is None or part.end is None):
+            raise not_whole(name)
+        return True
 
     def _require_no_gap(self, names: list[str], owner: Owner, next_id: int) -> None:
         """Raise `IdsMissing` if there is anything behind the next id."""

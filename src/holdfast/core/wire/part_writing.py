@@ -16,9 +16,9 @@ from holdfast.core.wire.log_opening import (
     open_log,
 )
 from holdfast.core.wire.log_owners import Owner
-from holdfast.core.wire.log_parts import StoredPart
+from holdfast.core.wire.log_parts import PartName, StoredPart
 from holdfast.core.wire.log_records import CorruptRecord, RecordKind
-from holdfast.core.wire.part_marks import Marks, PartDamaged, sound
+from holdfast.core.wire.part_marks import Marks, PartDamaged, not_whole, sound
 from holdfast.core.wire.store_steps import (
     ChangesTooFast,
     DeleteObject,
@@ -50,16 +50,16 @@ class PartGone(Exception):
 
 
 def open_parts(
-    stream: str, incarnation: Incarnation, schema: pa.Schema, first_id: int
+    stream: str, incarnation: Incarnation, schema: pa.Schema, first_id: int, wanted: int = 0
 ) -> Steps[BeginAt]:
     """Find the end of a log and put a mark there.
 
     Raises:
-        OpenedLater, OtherSchema, PartDamaged: It cannot be opened.
+        EndsEarly, OpenedLater, OtherSchema, PartDamaged: It cannot be opened.
         ChangesTooFast: A zombie merged parts whenever they were looked at.
     """
     marks = Marks()
-    opening = open_log(incarnation, first_id)
+    opening = open_log(incarnation, first_id, wanted)
     answer: OpenAnswer = None
     while True:
         try:
@@ -99,6 +99,7 @@ def _end_of(owner: Owner, schema: pa.Schema) -> Steps[LogEnd | None]:
     folder = log_parts.folder_of(owner.incarnation)
     for _ in range(_LOOKS_MAX):
         parts = log_parts.parts_in((yield from settled(folder)))
+        passed_over: list[PartName] = []
         while parts:
             last = log_parts.last_of(parts)
             data = yield from read(str(last))
@@ -106,13 +107,27 @@ def _end_of(owner: Owner, schema: pa.Schema) -> Steps[LogEnd | None]:
                 break  # It has been merged since it was listed.
             end = _end_in(str(last), data, owner, schema, is_merged=last.end is not None)
             if end is not None:
-                return end
+                return _required(end, passed_over, owner)
             parts.remove(last)
+            passed_over.append(last)
         else:
             name = log_parts.mark_name(owner.first_id, owner.incarnation)
             data = yield from read(name)
-            return None if data is None else _end_in(name, data, owner, schema)
+            end = None if data is None else _end_in(name, data, owner, schema)
+            return _required(end, passed_over, owner)
     raise ChangesTooFast(folder)
+
+
+def _required(end: LogEnd | None, passed_over: Sequence[PartName], owner: Owner) -> LogEnd | None:
+    """The end, unless a merged part was passed over, and what it was made of does not go as far.
+
+    That was stored before, and stays until the merged part is whole. So the part was whole.
+    """
+    found = owner.first_id if end is None else end.next_id
+    for name in passed_over:
+        if name.end is not None and found < min(name.end, owner.superseded_from):
+            raise not_whole(name)
+    return end
 
 
 def _end_in(

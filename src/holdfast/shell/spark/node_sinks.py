@@ -11,7 +11,6 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.durability.eventual import body_schema
 from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
 from holdfast.core.haunit.life_events import (
-    OpenedSink,
     OpeningFailed,
     OpenSinks,
     ReadRecordedPasses,
@@ -21,6 +20,7 @@ from holdfast.core.haunit.life_events import (
 from holdfast.core.haunit.passes import Pass, PassesLost
 from holdfast.core.haunit.restoration import LoadingFailed
 from holdfast.core.model.ids import StreamId
+from holdfast.core.wire.log_opening import SinkLacksTuples
 from holdfast.shell.sinks.base import OutsideWriter, Waits
 from holdfast.shell.spark.node_channels import output_schemas
 from holdfast.shell.spark.syncing import Syncing
@@ -34,10 +34,9 @@ from holdfast.shell.stores.embedded_place import mount
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from holdfast.core.machine import Stimulus
-    from holdfast.core.model.ids import Incarnation
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.extent import Extent
     from holdfast.shell.spark.bring_up import BringUp
@@ -109,35 +108,30 @@ class NodeSinks:
             if StreamId(spec.stream) not in self._writers
         }
         self.waits.trouble = ""
-        places = dict(self._spec.sink_paths)
         try:
-            logs = self._logs(asked.incarnation, places)
-        except (StorageError, PassesLost) as error:
+            logs = self._logs(asked, self._writers | outside)
+        except (StorageError, PassesLost, SinkLacksTuples) as error:
             failed = OpeningFailed(asked.request_id, error)
             return lambda: self._tell(failed)
-        return lambda: self._go_on(asked, outside, logs, places)
+        return lambda: self._go_on(asked, outside, logs)
 
     def _go_on(
         self,
         asked: OpenSinks,
         outside: dict[StreamId, OutsideWriter],
         logs: dict[StreamId, LogWriter | ClaimedLogWriter],
-        places: dict[StreamId, str],
     ) -> None:
         self._outside |= outside
         self._writers |= outside | logs
         for stream, sink in outside.items():
             self._settling[stream] = Syncing(f"settle-{stream}", self._answer, sink.interval_s)
-        opened = {
-            stream: OpenedSink(writer.next_id, places.get(stream, ""))
-            for stream, writer in self._writers.items()
-        }
-        self._tell(SinksOpened(asked.request_id, opened))
+        self._tell(SinksOpened(asked.request_id, _ends(self._writers)))
 
     def _logs(
-        self, incarnation: Incarnation, places: dict[StreamId, str]
+        self, asked: OpenSinks, outside: Mapping[StreamId, LogWriter | ClaimedLogWriter]
     ) -> dict[StreamId, LogWriter | ClaimedLogWriter]:
-        """All logs, opened; the places of the node's own are added."""
+        """All logs, opened, the pass log last; `outside` are open already."""
+        incarnation, needs = asked.incarnation, asked.needs
         writers: dict[StreamId, LogWriter | ClaimedLogWriter] = {}
         for stream, path in self._spec.sink_paths.items():
             segment_bytes, segment_s = self._spec.segments.get(stream, (SEGMENT_BYTES, None))
@@ -149,19 +143,21 @@ class NodeSinks:
                 narrows=True,
                 segment_bytes=segment_bytes,
                 segment_s=segment_s,
+                wanted=needs.of(stream, _ends(writers)),
                 tail=self._tails.pop(stream, None),
             )
-        plan, place = self._spec.plan, self._spec.pass_place
-        if plan.keeps_passes:
-            log = PassLogWriter(place, plan.pass_stream, incarnation)
-            places[plan.pass_stream], writers[plan.pass_stream] = place, log
-            if self._pass_reader is not None:
-                self._pass_reader.require_held(log.owners)
+        plan = self._spec.plan
         body = body_schema(plan)
         if body is not None:
             stream, place = plan.footprint_stream, self._spec.footprint_place
-            footprints = FootprintLogWriter(place, body, stream, incarnation)
-            places[stream], writers[stream] = place, footprints
+            wanted = needs.of(stream, _ends(writers))
+            writers[stream] = FootprintLogWriter(place, body, stream, incarnation, wanted=wanted)
+        if plan.keeps_passes:
+            stream, place = plan.pass_stream, self._spec.pass_place
+            wanted = needs.of(stream, _ends({**outside, **writers}))
+            log = writers[stream] = PassLogWriter(place, stream, incarnation, wanted=wanted)
+            if self._pass_reader is not None:
+                self._pass_reader.require_held(log.owners)
         return writers
 
     def read_recorded(self, effect: ReadRecordedPasses) -> None:
@@ -290,6 +286,11 @@ class NodeSinks:
         for reader in (self._pass_reader, *self._tails.values()):
             if reader is not None:
                 reader.close()
+
+
+def _ends(writers: Mapping[StreamId, LogWriter | ClaimedLogWriter]) -> dict[StreamId, int]:
+    """By log, the first id that it does not hold yet."""
+    return {stream: writer.next_id for stream, writer in writers.items()}
 
 
 def append(writer: LogWriter | ClaimedLogWriter, batch: TupleBatch) -> None:

@@ -23,11 +23,13 @@ class ClaimedLogWriter:
         segment_bytes: int = SEGMENT_BYTES,
         narrows: bool = False,
         switches_beside: bool = False,
+        wanted: int = 0,
     ) -> None:
         """Claim the log, then find its end; args as of `open_writer`.
 
         Raises:
             LogSuperseded: A later incarnation has claimed it.
+            SinkLacksTuples: It ends before `wanted`, and was not begun.
             StorageError: It cannot be read.
         """
         self._claim = Claim(place, incarnation)
@@ -39,6 +41,7 @@ class ClaimedLogWriter:
             segment_bytes=segment_bytes,
             narrows=narrows,
             switches_beside=switches_beside,
+            wanted=wanted,
         )
         self._unneeded_before = self._trimmed_before = 0
 

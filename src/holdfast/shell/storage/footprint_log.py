@@ -31,7 +31,9 @@ SEGMENT_BYTES: Final = 4 << 20
 class FootprintLogWriter(ClaimedLogWriter):
     """Appends footprints as one incarnation."""
 
-    def __init__(self, place: str, body: pa.Schema, stream: str, incarnation: int) -> None:
+    def __init__(
+        self, place: str, body: pa.Schema, stream: str, incarnation: int, *, wanted: int = 0
+    ) -> None:
         """Claim the log, then find its end; errors as of `ClaimedLogWriter`.
 
         Args:
@@ -39,6 +41,7 @@ class FootprintLogWriter(ClaimedLogWriter):
             body: The columns in which the operator describes its windows.
             stream: The stream's name.
             incarnation: Of the writer.
+            wanted: The id before which the log must not end.
         """
         schema = footprint_schema(body)
         super().__init__(
@@ -49,6 +52,7 @@ class FootprintLogWriter(ClaimedLogWriter):
             segment_bytes=SEGMENT_BYTES,
             narrows=True,
             switches_beside=True,
+            wanted=wanted,
         )
 
 

@@ -111,6 +111,7 @@ def open_writer(
     segment_bytes: int = SEGMENT_BYTES,
     segment_s: float | None = None,
     switches_beside: bool = False,
+    wanted: int = 0,
     tail: StreamLogReader | None = None,
 ) -> OpenedLog:
     """Go on writing a log.
@@ -128,14 +129,18 @@ def open_writer(
         segment_bytes: From which size on another file is begun; not in an object store.
         segment_s: From which age on it is.
         switches_beside: Whether that waits for `tidy`, so that whoever appends need not.
+        wanted: The id before which the log must not end.
         tail: What `open_tail` gave for the log.
 
     Raises:
         SchemaMismatch: The log holds tuples of another schema.
+        SinkLacksTuples: It ends before `wanted`, and was not begun.
         StorageError: The log has a writer of this incarnation or a later one.
     """
     if is_remote(place):
-        return PartLogWriter(place, schema, stream, incarnation, first_id=first_id, is_sole=is_sole)
+        return PartLogWriter(
+            place, schema, stream, incarnation, first_id=first_id, is_sole=is_sole, wanted=wanted
+        )
     return StreamLogWriter(
         local_path(place),
         schema,
@@ -147,6 +152,7 @@ def open_writer(
         segment_bytes=segment_bytes,
         segment_s=segment_s,
         switches_beside=switches_beside,
+        wanted=wanted,
         tail=tail,
     )
 

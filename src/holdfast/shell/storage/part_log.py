@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.wire import log_parts, log_records
-from holdfast.core.wire.log_opening import OpenedLater
+from holdfast.core.wire.log_opening import EndsEarly, OpenedLater, SinkLacksTuples
 from holdfast.core.wire.log_owners import SOLE, Owners
 from holdfast.core.wire.log_parts import StoredPart
 from holdfast.core.wire.log_records import RecordKind
@@ -74,6 +74,7 @@ class PartLogWriter:
         *,
         first_id: int | None = None,
         is_sole: bool = False,
+        wanted: int = 0,
         part_bytes: int = PART_BYTES,
     ) -> None:
         """Find the end of the log and put a mark there.
@@ -85,10 +86,12 @@ class PartLogWriter:
             incarnation: Of the writer; must exceed that of every earlier one.
             first_id: For an empty log, the id of its first tuple; otherwise the log says.
             is_sole: The log has a unique name, and nobody else ever opens it to write.
+            wanted: The id before which the log must not end.
             part_bytes: Size of a part at which the next one begins.
 
         Raises:
             SchemaMismatch: The log holds tuples of another schema.
+            SinkLacksTuples: It ends before `wanted`, and was not begun.
             StorageError: The log has a writer of this incarnation or a later one.
         """
         self._path = path
@@ -111,19 +114,21 @@ class PartLogWriter:
         self._number = 0  # of the next part, after others without a tuple
         self._due_s = 0.0
         if not is_sole:
-            self._open()
+            self._open(wanted)
         self._waiting_from = self.next_id
         if self.has_ended:  # Said again, for readers that start here.
             self._is_end_due = True
             self.sync(at_once=True)
 
-    def _open(self) -> None:
+    def _open(self, wanted: int) -> None:
         """Find the end of the log and put a mark there."""
-        steps = open_parts(self._stream, self._incarnation, self._schema, self.next_id)
+        steps = open_parts(self._stream, self._incarnation, self._schema, self.next_id, wanted)
         try:
             begun = run(steps, self._perform)
         except OpenedLater as later:
             raise WrittenByOther(self._path, later.incarnation, self._incarnation) from later
+        except EndsEarly as early:
+            raise SinkLacksTuples(self._path, early.end, early.wanted) from early
         except OtherSchema as other:
             raise SchemaMismatch(
                 f"{self._path} holds {other.schema}, which differs from {self._schema}"

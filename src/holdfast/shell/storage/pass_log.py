@@ -31,9 +31,9 @@ def pass_folder(location: str) -> str:
 class PassLogWriter(ClaimedLogWriter):
     """Appends passes as one incarnation."""
 
-    def __init__(self, place: str, stream: str, incarnation: int) -> None:
+    def __init__(self, place: str, stream: str, incarnation: int, *, wanted: int = 0) -> None:
         """Claim the log, then find its end; errors as of `ClaimedLogWriter`."""
-        super().__init__(place, PASS_SCHEMA, stream, incarnation)
+        super().__init__(place, PASS_SCHEMA, stream, incarnation, wanted=wanted)
 
 
 def read_passes(place: str, from_number: int, to_number: int) -> tuple[Pass, ...]:

@@ -25,6 +25,7 @@ from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire import log_records as records
 from holdfast.core.wire.log_opening import (
     BeginAt,
+    EndsEarly,
     FindEnd,
     LogEnd,
     LookAtOwners,
@@ -32,6 +33,7 @@ from holdfast.core.wire.log_opening import (
     OpenedLater,
     OpenRequest,
     OwnersSeen,
+    SinkLacksTuples,
     open_log,
 )
 from holdfast.core.wire.log_owners import Owner, Owners, Place, live_segments, owners_of
@@ -439,6 +441,7 @@ class StreamLogWriter:
         is_lasting: bool = True,
         narrows: bool = False,
         switches_beside: bool = False,
+        wanted: int = 0,
         tail: StreamLogReader | None = None,
     ) -> None:
         """Find the end of the log and begin a segment there.
@@ -454,10 +457,12 @@ class StreamLogWriter:
             is_lasting: Whether what a segment holds is made durable when the next one begins.
             narrows: Whether columns are kept as offsets where that is shorter.
             switches_beside: Whether `tidy` begins segments, so that whoever appends does not wait.
+            wanted: The id before which the log must not end.
             tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
 
         Raises:
             SchemaMismatch: The log holds tuples of another schema.
+            SinkLacksTuples: It ends before `wanted`, and was not begun.
             StorageError: The log has a writer of this incarnation or a later one.
         """
         self._folder = Path(path)
@@ -465,15 +470,12 @@ class StreamLogWriter:
             make_folder(self._folder)
         except OSError as error:
             raise storage_error(error, path) from error
-        self._schema = schema
-        self._stream = stream
+        self._schema, self._stream = schema, stream
         self._incarnation = Incarnation(incarnation)
-        self._segment_bytes = segment_bytes
-        self._segment_s = segment_s
+        self._segment_bytes, self._segment_s = segment_bytes, segment_s
         self._begun_s, self._begun_id = 0.0, 0  # the segment, and its first id
         self._is_lasting = is_lasting
-        self._narrows = narrows
-        self._switches_beside = switches_beside
+        self._narrows, self._switches_beside = narrows, switches_beside
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
@@ -483,11 +485,11 @@ class StreamLogWriter:
         self._failure = ""  # nobody knows what is on disk behind those
         self._switching = threading.RLock()  # Another thread may sync, and begin a segment.
         self._appending = threading.Lock()  # Taken behind the other one.
-        self._open(tail)
+        self._open(tail, wanted)
         if tail is not None:
             tail.close()
 
-    def _open(self, tail: StreamLogReader | None) -> None:
+    def _open(self, tail: StreamLogReader | None, wanted: int) -> None:
         """Find the end and begin there; the steps are those of core/wire/log_opening.py."""
         found = SegmentFolder(self._folder).listed()
 
@@ -502,7 +504,9 @@ class StreamLogWriter:
             return None
 
         try:
-            run(open_log(self._incarnation, self.next_id), perform)
+            run(open_log(self._incarnation, self.next_id, wanted), perform)
+        except EndsEarly as early:
+            raise SinkLacksTuples(str(self._folder), early.end, early.wanted) from early
         except OpenedLater as later:
             raise WrittenByOther(self._folder, later.incarnation, self._incarnation) from later
 

@@ -428,3 +428,32 @@ def test_a_restart_point_within_a_correction_does_not_count_what_is_out_already(
     effects += proceed(heir, 0) + give(heir, A, 0, [1, 11, 21, 51, 52, 71], 90, 1)
     effects += give(heir, B, 0, [2, 12, 22], 90, 2)
     assert written_alone(effects) == [(5, 5)]
+
+
+@pytest.mark.parametrize("undo_tuples", [0, 1_000], ids=["checkpoint/redo", "undo/redo"])
+def test_an_output_is_corrected_when_its_own_streams_are_back_whoever_else_is_missing(
+    undo_tuples: int,
+) -> None:
+    """A's newest tuple waits for A's own next boundary, and B is silent for ever."""
+    machine = with_a_path_of_a(undo_tuples=undo_tuples)
+    give(machine, B, 0, [2], 12, 0)
+    effects = give(machine, A, 0, [1, 11, 25], 25, 0)
+    assert written_alone(effects) == [(0, 0)]
+    effects = wait_until(machine, BOUND_MS)
+    assert written_alone(effects) == [(1, 1)], "A has promised that much"
+    assert machine.consistency is not None
+    assert machine.consistency.state is Consistency.UP_FAILURE
+    effects = give(machine, A, 3, [35], 36, 60)
+    assert written_alone(effects) == [], "the node has gone on without A, too"
+    effects = wait_until(machine, 60 + PATIENCE * BOUND_MS - 1)
+    assert not [row for row in said(effects) if row[0] == "undo"]
+    effects = wait_until(machine, 60 + PATIENCE * BOUND_MS)
+    assert written_alone(effects) == [(2, 2)]
+    assert machine.consistency.state is Consistency.UP_FAILURE
+    assert machine.missing == (B,)
+    effects = wait_until(machine, 60 + 3 * PATIENCE * BOUND_MS)
+    assert said(effects) == [], "nobody goes back before A has promised more"
+    effects = give(machine, A, 4, [], 80, 1_000) + give(machine, B, 1, [], 80, 1_000)
+    assert written_alone(effects) == [(3, 3)]
+    assert machine.consistency.state is Consistency.STABLE
+    assert said(effects)[-1][0] == "rec_done"

@@ -56,6 +56,12 @@ class CorrectedOrder(InputOrder):
     def ask_operators(self, closes: Closes) -> None:
         """Whose results a boundary would put out, they say (`InputDelay.closes`)."""
 
+    def tell_outputs(self, reaching: Sequence[Sequence[int]]) -> None:
+        """Outputs that not all streams reach, and which do."""
+
+    def went_without(self, touched: Sequence[int]) -> None:
+        """A tentative pass touches these streams."""
+
     @abc.abstractmethod
     def merge(self, now_ms: int) -> None:
         """Tell the manager of what has come."""
@@ -133,6 +139,15 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
     def ask_operators(self, closes: Closes) -> None:
         """Boundaries that would put out nothing of their streams wait for nobody."""
         self.manager.delay.closes = closes
+
+    def tell_outputs(self, reaching: Sequence[Sequence[int]]) -> None:
+        """What they have as stable is put out; where input may be dropped none has any."""
+        if not self._drops:
+            self.manager.tell_outputs(reaching)
+
+    def went_without(self, touched: Sequence[int]) -> None:
+        """The outputs that these reach are tentative."""
+        self.manager.touched(touched)
 
     def begin(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this has been processed; what is held waits from now on."""

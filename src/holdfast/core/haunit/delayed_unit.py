@@ -118,6 +118,7 @@ class DelayedUnit(HAUnit):
         )
         self._cut: HeldCut | None = None
         self._reach = Reach(plan)
+        self.order.tell_outputs(self._reach.apart)
         self._has_begun = False  # to delay: not before the silent replay is over
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
@@ -243,7 +244,9 @@ class DelayedUnit(HAUnit):
         Raises:
             StateLimitExceeded: The held cut had to go for the memory of its clones.
         """
-        self._reach.touch(self.order.touched_by(boundary_us))
+        touched = self.order.touched_by(boundary_us)
+        self._reach.touch(touched)
+        self.order.went_without(touched)
         taken = self.order.without_missing(boundary_us)
         self.input_tuples += taken.tuples
         boundary_us = taken.boundary_us

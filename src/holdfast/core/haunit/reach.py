@@ -23,6 +23,7 @@ class Reach:
         """Nothing is touched."""
         self._touched: dict[int, None] = {}
         self._told = 0
+        self._inputs = len(plan.inputs)
         of_port = [
             [number for number, spec in enumerate(plan.inputs) if spec.port == port]
             for port in range(plan.port_count)
@@ -37,6 +38,12 @@ class Reach:
             spec.source: (of_port if spec.source[0] == "port" else of_operator)[spec.source[1]]
             for spec in plan.outputs
         }
+
+    @property
+    def apart(self) -> list[tuple[int, ...]]:
+        """The streams of each output that some of the node's reach, and not all."""
+        found = dict.fromkeys(tuple(streams) for streams in self._streams.values())
+        return [streams for streams in found if 0 < len(streams) < self._inputs]
 
     def touch(self, streams: Iterable[int]) -> None:
         """The node goes on without these, or with what is tentative of them."""

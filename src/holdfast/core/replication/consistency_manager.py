@@ -14,7 +14,8 @@ A stream may be behind for ever, and still move. Then the stable output would ne
 who wait for it might be the ones for whom the stream waits. So what all streams have promised is
 corrected after `PATIENCE` times the bound, though it is not all: a correction *in part*, behind
 which the node goes on at once without what is missing. It is not said to be over, unless the rest
-comes before the node has gone on.
+comes before the node has gone on. The same goes for what the streams of one output have promised,
+if others have no part in it (reached_outputs.py).
 
 The manager is told what comes and what time it is, and says what to do next (`next_step`), one step
 at a time; its owner does it and says so (`did`). It never waits for anything to leave
@@ -35,10 +36,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.replication.reached_outputs import ReachedOutputs
 from holdfast.core.replication.turns import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from holdfast.core.replication.input_delay import DuringFailure, InputDelay
 
@@ -60,7 +62,7 @@ class Event(enum.Enum):
 
     MISSING = "something has waited for the bound, or tentative tuples have come"
     HEALED = "all streams have promised, as stable, what was processed without them"
-    OVERDUE = "they have promised a part of that, long ago"
+    OVERDUE = "they, or all that reach one output, have promised a part of that, long ago"
     CORRECTED = "what is stable has been processed up to there"
     PARTLY_CORRECTED = "the same of a part of that"
 
@@ -207,6 +209,8 @@ class ConsistencyManager:
         self._tentative_us = [BEGINNING_US] * streams  # the same, tentative tuples included
         self._acted_us = BEGINNING_US  # by stable passes
         self._target_us = BEGINNING_US  # by the tentative passes of the last failure
+        self._gone_us = BEGINNING_US  # by those since the cut, which may be behind the former
+        self._outputs = ReachedOutputs()
         self._corrected_us = BEGINNING_US  # where the present correction ends
         self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
 
@@ -214,6 +218,14 @@ class ConsistencyManager:
     def state(self) -> Consistency:
         """Of the node."""
         return self._state.now
+
+    def tell_outputs(self, reaching: Sequence[Sequence[int]]) -> None:
+        """Some streams alone reach these outputs; others are not missing for them."""
+        self._outputs = ReachedOutputs(reaching)
+
+    def touched(self, streams: Collection[int]) -> None:
+        """The tentative pass that is under way goes without these, or with what is tentative."""
+        self._outputs.touched(streams, self._stable_us)
 
     def resume(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this boundary has been processed by another incarnation."""
@@ -254,7 +266,7 @@ class ConsistencyManager:
         """In up_failure stable input may wait from now on."""
         if self._state.now is not Consistency.UP_FAILURE or self._overdue_from_ms is not None:
             return
-        if self.slowest_us > self._acted_us:
+        if self.slowest_us > self._acted_us or self._outputs.waits(self._stable_us):
             self._overdue_from_ms = now_ms
 
     def promised_tentative(self, stream: int, boundary_us: int, now_ms: int) -> None:
@@ -292,7 +304,7 @@ class ConsistencyManager:
                 return self._state.step(healed)
             is_waiting = healed is not None
             self.delay.during = self._during_stabilization if is_waiting else self._during_failure
-            return self._tentative_step(None, self._target_us, now_ms)
+            return self._tentative_step(None, self._gone_us, now_ms)
         if state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
             is_all = self._acted_us >= self._target_us
             return self._state.step(Event.CORRECTED if is_all else Event.PARTLY_CORRECTED)
@@ -326,6 +338,7 @@ class ConsistencyManager:
         boundary_us = self.delay.tentative_us(now_ms)
         if boundary_us <= acted_us:
             return None
+        boundary_us = self._outputs.stage(self._stable_us, acted_us, boundary_us)
         action = None if event is None else self._state.action_of(event)
         return Step(event, action, boundary_us, is_tentative=True)
 
@@ -346,7 +359,8 @@ class ConsistencyManager:
             return
         self.delay.reached(boundary_us, now_ms)
         if step.is_tentative:
-            self._target_us = boundary_us
+            self._gone_us = boundary_us
+            self._target_us = max(self._target_us, boundary_us)
             self.delay.went_without(boundary_us)
         else:
             self._acted_us = max(self._acted_us, boundary_us)
@@ -358,6 +372,7 @@ class ConsistencyManager:
         if action is Action.GO_BACK:
             self.delay.during = self._during_failure
             self.delay.went_back(now_ms)
+            self._outputs.went_back()
             self._overdue_from_ms = None
             self._corrected_us = min(self._target_us, self.slowest_us)
 

@@ -25,6 +25,7 @@ from holdfast.core.machine import Effect, TimerFired
 from holdfast.core.model.footprints import FootprintKind, record_of
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.operators.footprinted_sessions import FootprintedSessions
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.window_kinds import CountWindows
 from holdfast.core.recovery.extent import ExtentSearch
@@ -125,7 +126,8 @@ class Running:
         self.step(TimerFired("ack"), at_ms)
 
     def kinds(self) -> list[list[FootprintKind]]:
-        return [[FootprintKind(k) for k in record_of(b, 1).kinds.tolist()] for b in self.log]
+        records = [record_of(batch, len(self.plan.inputs)) for batch in self.log]
+        return [[FootprintKind(kind) for kind in each.kinds.tolist()] for each in records]
 
     def counted(self) -> list[tuple[int, int]]:
         rows = [row for batch in self.results for row in batch.batch.to_pylist()]
@@ -320,6 +322,54 @@ def test_a_cut_in_time_comes_though_a_stream_begins_anew() -> None:
     third.receive(2, 9, 9, 6, 9, stream=B)
     third.promise(B, 6, 99)
     assert (other.counted(), third.counted()) == ([], [(6, 3), (9, 3)])
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Of tuples of a key that are at most 3 us apart."""
+
+    def __call__(self, manager: PageManager) -> FootprintedSessions:
+        return FootprintedSessions(
+            "w", SCHEMA, ["k"], [("count", None, "n")], gap_us=3, manager=manager
+        )
+
+
+class MergingIntoSessions(Merging):
+    """Sessions of two streams."""
+
+    plan = replace(
+        Merging.plan,
+        operators=(OperatorSpec("w", Sessions(), (("port", 0),)),),
+        outputs=(replace(PLAN.outputs[0], schema=Sessions()(PageManager()).output_schema),),
+    )
+
+
+def test_a_key_whose_session_would_have_lasted_by_lost_tuples_has_none() -> None:
+    """1. Key 7 has a footprint of its first tuple; four more follow up to the cut. 2. They are lost
+    with their producer. 3. Without them the session ends within the replay.
+    """
+    running = MergingIntoSessions()
+    running.receive(0, 7)
+    running.promise(A, 1, 1)
+    running.promise(B, 0, 1)
+    running.acknowledge()
+    running.receive(1, 7, 7, 7, 7)
+    running.promise(A, 5, 5)
+    running.promise(B, 0, 5)
+    running.acknowledge()
+    assert running.kinds() == [[FootprintKind.G_OPEN], [FootprintKind.PASS]]
+    other = MergingIntoSessions(TWO, running)
+    other.promise(A, 9, BEGINNING_US, rebased_at=9)
+    other.promise(A, 9, 5)
+    other.promise(B, 0, 5)
+    other.acknowledge()
+    assert other.kinds()[2:] == [[FootprintKind.R]], "it is said before any point is noted"
+    third = MergingIntoSessions(Incarnation(3), other)
+    for each in (other, third):
+        each.receive(9, 7, 8, 7)
+        each.promise(A, 12, 99)
+        each.promise(B, 0, 99)
+        assert each.counted() == [(8, 1), (7, 2)]
 
 
 def test_an_extent_that_cannot_be_read_is_the_end() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -378,6 +378,53 @@ def test_a_replay_that_is_broken_off_leaves_new_footprints_of_all_windows(kind: 
             assert sorted_rows(third) == sorted_rows(other.operator)
             broken_off += at < point.taken
     assert broken_off or kind == "count 1", "of which none stays open"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replay_that_lacks_input_leaves_new_footprints_of_all_windows_at_its_cut(kind: str):
+    """Of two streams one brings nothing again: its producer has lost it, and begins at 0."""
+    for seed in range(6):
+        rng = random.Random(seed)
+        given, log = drawn(rng, 2, KINDS[kind]), Log()
+        life = Life(KINDS[kind], given, log, None, NEVER if seed % 2 else ALWAYS)
+        life.run(rng, given.until(len(given.rows) - 5), checks=True)
+        life.note()
+        point = life.points[-1]
+        other = Life(KINDS[kind], given, log, point, NEVER)
+        place = given.place(point.taken)
+        place = replace(place, starts=(0, place.starts[1]))
+        rows, low = given.take(0, point.taken, (point.starts[0], len(given.rows)))
+        other.operator.process([rows], low, place.boundary_us)
+        other.append(*other.footprints.break_off_replay(place))
+        other.check()
+        extent = log.extent(other.footprints.ends_at, 2)
+        if other.operator.open_windows:
+            assert (extent.starts, extent.last.cut) == (place.starts, place.cut)
+        third = operator_of(KINDS[kind], PageManager(512))
+        FootprintWriter(third, NEVER, log.next_id, extent, 2).end_replay()
+        assert sorted_rows(third) == sorted_rows(other.operator)
+        rest, low = given.take(point.taken, len(given.rows))
+        results = [rows_of(o.process([rest], low, END_US)) for o in (other.operator, third)]
+        assert results[0] == results[1], "in the same order"
+
+
+def test_sessions_come_out_in_the_order_in_which_they_began_though_rows_before_are_lost() -> None:
+    """Ten rows of key a, then one of b; in the replay a's do not come, and are not counted."""
+    keys = [(0, 100, "a")] + [(0, 101, "a")] * 9 + [(1, 105, "b"), (1, 110, "c"), (1, 110, "b")]
+    of_key = {"f": 0.5, "x": 1, "s": "s"}
+    given, log = Input([(n, time_us, {"k": k} | of_key) for n, time_us, k in keys], 2), Log()
+    life = Life(InSessions(9), given, log, None, NEVER)
+    for until in (1, 11):
+        life.one_pass(until, given.place(until))
+    life.note()
+    point, place = life.points[-1], given.place(11)
+    other = Life(InSessions(9), given, log, point, NEVER)
+    rows, low = given.take(0, 11, (10, point.starts[1]))
+    other.operator.process([rows], low, place.boundary_us)
+    other.footprints.break_off_replay(place)
+    rows, low = given.take(11, 13)
+    results = rows_of(other.operator.process([rows], low, END_US))
+    assert [row[3] for row in results] == ["a", "b", "c"]
 
 
 def test_from_every_record_on_the_state_is_that_of_its_pass():

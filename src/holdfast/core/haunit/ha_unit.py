@@ -59,6 +59,10 @@ class PassWitness(Protocol):
         """A stream is another one, amid the replay; whether that ends here, short of its cut."""
         ...
 
+    def replay_ended(self) -> list[Effect]:
+        """The replay has come to its cut; no pass has been run since."""
+        ...
+
 
 class HAUnit:
     """The unit of one incarnation of a node. Volatile: all fields."""
@@ -188,7 +192,8 @@ class HAUnit:
         effects += self._finish_before(cut)
         self.inputs.has_before(cut.boundary_us)
         self.promise()
-        return effects + self.replay.end()
+        effects += self.replay.end()
+        return effects if self.witness is None else effects + self.witness.replay_ended()
 
     def _finish_before(self, cut: RestartPoint) -> list[Effect]:
         """All that comes before a cut has been processed, but perhaps not its boundary."""

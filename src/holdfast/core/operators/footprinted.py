@@ -120,9 +120,9 @@ class Footprinted(Operator):
         """
 
     def break_off_replay(self, boundary_us: int) -> None:
-        """The rest of what was to be replayed will not come; args as of `end_replay`.
+        """Some of what was to be replayed will not come; args as of `end_replay`.
 
-        It stands within a pass: windows that nothing is left of without the rest close.
+        It stands within a pass: windows that nothing is left of without it close.
         """
         self.end_replay(boundary_us)
 

@@ -281,9 +281,15 @@ class FootprintedSessions(SessionWindows, Footprinted):
             )
 
     def break_off_replay(self, boundary_us: int) -> None:
-        """As `Footprinted`; a key whose last session the rest would have begun has none."""
+        """As `Footprinted`; a key has none open whose last session needs what is lost.
+
+        Be it to begin, or to last beyond the boundary: then nobody has put it out, nor can it be,
+        as receivers have been promised the time of its end.
+        """
         self._close(boundary_us)
         self._floors = None
+        begun = self._sessions.entries()[:, self._at(BEGUN)]
+        self._taken = max(self._taken, int(begun.max(initial=-1)) + 1)  # Lost rows are not counted.
         entries = self._open.entries()
         is_open, _ = self._last.get(np.ascontiguousarray(entries[:, 1 + _KEY_AT :]))
         self._closing.append(entries[~is_open, 0])

@@ -79,6 +79,7 @@ class Eventual(Durability):
         )
         self._looked_ms, self._tuples = 0, unit.input_tuples  # when rates were learned, and input
         self._noted_ms, self._apart_ms = -MARKS_APART_MAX_MS, 0  # the last point; how far apart
+        self._has_lost_input = False  # in the replay
         unit.witness = self
 
     def _place(self) -> Place:
@@ -97,8 +98,7 @@ class Eventual(Durability):
     # -- passes -----------------------------------------------------------------------------
 
     def pass_begins(self) -> None:
-        """Whatever was replayed is over."""
-        self._footprints.end_replay()
+        """Windows may open and close."""
         self._footprints.begin_pass()
 
     def stream_rebased(self) -> tuple[bool, list[Effect]]:
@@ -106,8 +106,16 @@ class Eventual(Durability):
         and windows go on to leave out what they have. An id may not come any more.
         """
         if len(self._streams) > 1:
+            self._has_lost_input = True
             return False, []
         return True, self._append(self._footprints.renumber(self._place()))
+
+    def replay_ended(self) -> list[Effect]:
+        """Windows are what they were at the cut, unless input has been lost."""
+        if self._has_lost_input:
+            return self._append(self._footprints.break_off_replay(self._place()))
+        self._footprints.end_replay()
+        return []
 
     def on_check_windows(self, check: CheckWindows, now_ms: int) -> list[Effect]:
         """Write some windows, if recovery would take too long otherwise."""
@@ -125,7 +133,6 @@ class Eventual(Durability):
             return []
         if footprints.has_taken:
             self.note_again()  # T may move on, without a pass.
-        footprints.end_replay()
         effects = self._append(footprints.piece(check.windows, place))
         return [*effects, FootprintsTaken()] if footprints.has_taken else effects
 

@@ -153,11 +153,22 @@ class FootprintWriter:
         records = self._written()
         self.cuts_ahead += self._last.cut + 1 - place.cut
         self._stood_at = place = replace(place, cut=self._last.cut + 1)
+        return records + self.break_off_replay(place)
+
+    def break_off_replay(self, place: Place) -> list[TupleBatch]:
+        """The node is at the cut that it goes on from, or goes no further; some of the input that
+        was to be replayed has been lost.
+
+        So windows are not what they were. Without that input some may have closed, which is said.
+        The others get new footprints at once, those of this very cut too: the ids from which they
+        would be replayed are of other tuples now.
+        """
         self.begin_pass()
+        first = self._number
         self._operator.break_off_replay(self._replayed_to_us)
-        records += self.say(place)
-        while (oldest := self._order.oldest) is not None and oldest.cut < place.cut:
-            self._take_footprints(max(1, self._operator.open_windows), place)
+        records = self.say(place)
+        while (oldest := self._order.oldest) is not None and oldest.number < first:
+            self._take_footprints(max(1, self._operator.open_windows), place, place.cut + 1)
             records += self._written()
         return records
 
@@ -233,7 +244,7 @@ class FootprintWriter:
             self._has_said_alone = True
             return records
         self._has_said_alone = False
-        self._take_footprints(windows_max, place)
+        self._take_footprints(windows_max, place, place.cut)
         return records
 
     @property
@@ -241,14 +252,15 @@ class FootprintWriter:
         """Whether footprints have been taken that are not in the log yet."""
         return self._taken is not None
 
-    def _take_footprints(self, windows_max: int, place: Place) -> None:
-        """Up to so many footprints, at least one, of windows whose newest ones are the oldest.
+    def _take_footprints(self, windows_max: int, place: Place, before_cut: int) -> None:
+        """Up to so many footprints, at least one, of windows whose newest ones are the oldest, and
+        from before a cut.
 
         Of none, if none of those looked at is open any more, or has processed anything since.
         """
         if self._has_more_to_say:
             raise InvariantViolation("windows are written before it is said which are open")
-        some = self._order.next(windows_max, place.cut)
+        some = self._order.next(windows_max, before_cut)
         if some is None:
             return
         windows, former = some

@@ -9,7 +9,7 @@ FOLDERS = ("src", "bench", "chaos", "docs", "examples")
 OF_ROUNDS = re.compile(
     r"region|cut_rule|aligned|coordinat|lines?\b|line_|checkmate|checkpoint|durability/|glossary"
     r"|notes|guarantees|registry|restart_point|progress|history|reports|view|metrics|events|told"
-    r"|haunit/plan|sim/|docs/testing|docs/formats|cost_model|advise"
+    r"|haunit/(plan|beginning)|sim/|docs/testing|docs/formats|cost_model|advise"
 )
 """Files that speak of coordinated checkpoints, by path: only there a *round* is anything at all."""
 ROUNDS_ELSEWHERE = {

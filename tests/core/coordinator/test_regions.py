@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.checkpoint_rounds import ReportRound, first_round
 from holdfast.core.coordinator.coordinator import Coordinator
@@ -222,6 +223,22 @@ def test_a_round_is_said_again_and_is_over_when_a_checkpoint_or_a_member_is_lost
     lost = driver.hello(A, "a2")
     assert [(e.node, e.begun) for e in _of(c.TellRound, lost)] == [(B, 0)]
     assert not _of(c.TellRound, driver.check(2_000)), "not while the region recovers"
+
+
+def test_who_begins_anew_is_told_with_its_assignment_which_rounds_are_over():
+    """One that comes to nothing when it is lost, e.g."""
+    driver = _Driver(ROUNDS)
+    at_first = _of(c.SendAssignment, driver.both_up())
+    assert [e.assignment.rounds_over for e in at_first] == [FIRST - 1] * 2
+    driver.check(20)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    (assigned,) = _of(c.SendAssignment, driver.halted(B, halt.attempt))
+    assert (assigned.node, assigned.assignment.rounds_over) == (A, FIRST)
+
+
+def test_where_there_are_no_rounds_none_is_over():
+    assigned = _of(c.SendAssignment, _Driver().both_up())
+    assert [e.assignment.rounds_over for e in assigned] == [NO_ROUND] * 2
 
 
 def _both_at_two_lines(kept):

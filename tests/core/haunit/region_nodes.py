@@ -41,9 +41,10 @@ def stored(prepared):
 class Running:
     """A node that knows its senders; the test says when its checkpoints are durable."""
 
-    def __init__(self, plan, senders, next_ids, restored=None):
+    def __init__(self, plan, senders, next_ids, restored=None, *, rounds_over=0):
         point = None if restored is None else restored.point
-        self.node = Node(plan, Assignment(1, ONE, point, next_ids), 0, restored)
+        assigned = Assignment(1, ONE, point, next_ids, rounds_over=rounds_over)
+        self.node = Node(plan, assigned, 0, restored)
         self.node.start(0)
         for sender in senders:
             self.step(events.PeerIncarnationLearned(sender, ONE))

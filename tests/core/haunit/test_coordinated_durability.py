@@ -39,8 +39,8 @@ PLAN = NodePlan(
 class _Running(Running):
     """The node; the test says when its checkpoints are durable."""
 
-    def __init__(self, plan=PLAN):
-        super().__init__(plan, SENDERS.values(), {OUT: 0})
+    def __init__(self, plan=PLAN, **assigned):
+        super().__init__(plan, SENDERS.values(), {OUT: 0}, **assigned)
 
     def come(self, stream, first_id, count, marker=None):
         """Tuples, and a marker of a round behind them."""
@@ -272,6 +272,20 @@ def test_unaligned_what_follows_a_marker_waits_while_the_last_checkpoint_is_writ
     assert [p.round for p in _prepared(made)] == [6]
     running.run()
     assert running.taken[A] == 2
+
+
+@pytest.mark.parametrize("cuts", [Cuts.ALIGNED, Cuts.UNALIGNED])
+def test_who_begins_anew_does_not_cut_for_a_round_that_had_come_to_nothing_before(cuts):
+    """1. It cuts for round 5, and is lost. 2. It begins behind that cut. 3. Its senders, which do
+    not, send their markers of the round again, before it is told how far the rounds are.
+    """
+    running = _Running(replace(PLAN, cuts=cuts), rounds_over=5)
+    made = running.come(A, 0, 1, marker=5) + running.come(B, 0, 1, marker=5)
+    made += running.come(A, 1, 1)
+    assert not _prepared(made)
+    assert running.taken == {A: 2, B: 1}, "nor does it wait for one"
+    made = running.come(A, 2, 0, marker=6) + running.come(B, 1, 0, marker=6)
+    assert [p.round for p in _prepared(made)] == [6]
 
 
 @pytest.mark.parametrize("is_empty", [True, False])

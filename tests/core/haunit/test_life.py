@@ -19,6 +19,7 @@ from holdfast.core.haunit.openings import OPENINGS
 from holdfast.core.haunit.passes import Pass, PassesLost
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
+    Cuts,
     InputSpec,
     NodePlan,
     OutputSpec,
@@ -37,9 +38,15 @@ from holdfast.core.haunit.restoration import (
 )
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.state_delta import StateDelta
-from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived
+from holdfast.core.haunit.told import (
+    AssignmentReceived,
+    PeerTold,
+    PromotionReceived,
+    RoundTold,
+)
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import NOBODY, CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.notes import CheckpointMarker, PlacedNote
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire.log_opening import SinkLacksTuples
@@ -402,6 +409,28 @@ def test_a_node_begins_at_the_cut_of_the_checkpoint_that_was_loaded() -> None:
     (subscribed,) = of_kind(effects, events.SendSubscribe)
     assert subscribed.boundary_us == 50  # It has everything older.
     assert living.life.phase is Phase.AT_WORK
+
+
+@pytest.mark.parametrize(("over", "cuts_for"), [(5, []), (4, [5])])
+def test_a_node_knows_from_its_assignment_which_rounds_are_over(
+    over: int, cuts_for: list[int]
+) -> None:
+    """What it is told while its state is loaded is for nobody."""
+    plan = replace(
+        CHECKPOINTED,
+        inputs=(replace(PLAN.inputs[0], is_from_region=True),),
+        region="n",
+        cuts=Cuts.ALIGNED,
+        merges_by_arrival=True,
+    )
+    living = Living(plan)
+    living.step(AssignmentReceived(5, TWO, NEWER, False, (told(A, 1),), over))
+    living.step(RoundTold(0, 5))
+    living.step(loaded())
+    marker = PlacedNote(7, 0, CheckpointMarker(5))
+    effects = living.step(events.NotesReceived(IN, ONE, TWO, 0, 0, None, (marker,)))
+    effects += living.step(events.Proceed())
+    assert [e.prepared.point.round for e in of_kind(effects, events.WriteCheckpoint)] == cuts_for
 
 
 def test_without_any_checkpoint_left_it_fails_for_good() -> None:

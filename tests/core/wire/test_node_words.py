@@ -91,7 +91,7 @@ FROM_NODE: list[words.FromNode] = [
 PEER = told.PeerTold(BIDS, Incarnation(1), "ipc:///y", Incarnation(0))
 TO_NODE: list[words.ToNode] = [
     told.AssignmentReceived(1, I7, None, False, (PEER,)),
-    told.AssignmentReceived(1, I7, POINT, True, ()),
+    told.AssignmentReceived(1, I7, POINT, True, (), 5),
     PEER,
     told.PromotionReceived(I7, POINT),
     told.FloorTold(STREAM, -1),
@@ -264,12 +264,12 @@ def test_both_threads_of_a_task_are_the_task() -> None:
 
 def test_effects_of_the_coordinator_are_words_for_nodes() -> None:
     peer = c.TellPeer(COUNTS, "t", BIDS, Incarnation(1), "ipc:///y", Incarnation(0))
-    assignment = Assignment(1, I7, POINT, {}, is_secondary=True)
+    assignment = Assignment(1, I7, POINT, {}, is_secondary=True, rounds_over=5)
     expected: list[tuple[words.Telling, words.ToNode]] = [
         (peer, PEER),
         (
             c.SendAssignment(COUNTS, "t", assignment, (peer,)),
-            told.AssignmentReceived(1, I7, POINT, True, (PEER,)),
+            told.AssignmentReceived(1, I7, POINT, True, (PEER,), 5),
         ),
         (c.SendPromotion(COUNTS, "t", I7, POINT), told.PromotionReceived(I7, POINT)),
         (c.TellPointStored(COUNTS, "t", I7, 4), RestartPointStored(4)),

@@ -235,7 +235,8 @@ class Coordinator:
         replica.heard_ms = now_ms
         name, point = instance.plan.node, self._regions.restart_point(instance.plan.node)
         is_secondary = replica is not instance.primary
-        assignment = Assignment(self.epoch, incarnation, point, {}, is_secondary)
+        over = self._regions.rounds_over(name)
+        assignment = Assignment(self.epoch, incarnation, point, {}, is_secondary, rounds_over=over)
         peers = self._introductions.to(instance, replica)
         assigned = SendAssignment(name, replica.task, assignment, peers)
         return [assigned, *self._introductions.of(instance)]

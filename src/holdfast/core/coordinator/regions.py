@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.coordinator.checkpoint_rounds import AbortRound, BeginRound, ReportRound
 from holdfast.core.coordinator.events import (
     FailQuery,
@@ -347,6 +348,13 @@ class Regions:
         if task is None or not self._members[node].region.has_rounds:
             return []
         return [TellRound(node, task, rounds.present, rounds.over)]
+
+    def rounds_over(self, node: NodeId) -> int:
+        """The newest round that does nothing any more, for a node that begins; 0: none."""
+        member = self._members.get(node)
+        if member is None or not member.region.has_rounds:
+            return NO_ROUND
+        return member.region.rounds.over
 
     # -- the line ---------------------------------------------------------------------------
 

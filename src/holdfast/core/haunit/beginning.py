@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.model.ids import NOBODY, Incarnation, StreamId
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Beginning:
         notes: The notes among them, and behind them.
         passes: The recorded passes, from the one before the point on.
         noted_behind: A cut of the former primary, whose point is durable: no earlier one is noted.
+        rounds_over: The newest round of its region that does nothing any more.
     """
 
     point: RestartPoint
@@ -54,3 +56,4 @@ class Beginning:
     notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
     passes: tuple[Pass, ...] = ()
     noted_behind: RestartPoint | None = None
+    rounds_over: int = NO_ROUND

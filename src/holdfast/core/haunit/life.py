@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast.core.errors import InvariantViolation
@@ -194,7 +194,12 @@ class NodeLife:
             self._outdated_words += 1
             return []
         self._assignment = given = Assignment(
-            received.epoch, received.incarnation, received.restart_point, {}, received.is_secondary
+            received.epoch,
+            received.incarnation,
+            received.restart_point,
+            {},
+            received.is_secondary,
+            rounds_over=received.rounds_over,
         )
         self.epoch = given.epoch
         self.incarnation = self.born = given.incarnation
@@ -293,14 +298,7 @@ class NodeLife:
     def _restore(self, openings: Openings, now_ms: int) -> list[Effect]:
         """All is open: get the state, if there is one to be had."""
         given, opened = self._given, openings.open
-        self._assignment = Assignment(
-            given.epoch,
-            given.incarnation,
-            given.restart_point,
-            opened.next_ids,
-            given.is_secondary,
-            opened.passes,
-        )
+        self._assignment = replace(given, sink_next_ids=opened.next_ids, passes=opened.passes)
         if given.is_secondary and self.plan.standby is Standby.PASSIVE:
             return self._begin(StandbyReplica(self.plan, given), Phase.FOLLOWING, now_ms)
         if given.restart_point is not None and given.restart_point.is_mirrored:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.replication.input_delay import DuringFailure
@@ -534,6 +535,7 @@ class Assignment:
         is_secondary: Whether it follows the primary until it is promoted.
         passes: What the pass log holds, from the one before the pass on that the restart point
             needs.
+        rounds_over: The newest round of checkpoints of its region that does nothing any more.
     """
 
     epoch: int
@@ -542,3 +544,4 @@ class Assignment:
     sink_next_ids: dict[StreamId, int]
     is_secondary: bool = False
     passes: tuple[Pass, ...] = ()
+    rounds_over: int = NO_ROUND

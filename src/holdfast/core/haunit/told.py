@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.machine import Stimulus
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -40,6 +41,8 @@ class AssignmentReceived(Stimulus):
         restart_point: From where to go on; None: from the very beginning.
         is_secondary: Whether it follows the primary until it is promoted.
         peers: Those of its neighbours that are at work.
+        rounds_over: The newest round of its region that does nothing any more. A `RoundTold` may
+            come later than a marker of such a round.
     """
 
     epoch: int
@@ -47,6 +50,7 @@ class AssignmentReceived(Stimulus):
     restart_point: RestartPoint | None
     is_secondary: bool
     peers: tuple[PeerTold, ...]
+    rounds_over: int = NO_ROUND
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,12 @@ def _assignment(effect: c.SendAssignment) -> told.AssignmentReceived:
     given = effect.assignment
     peers = tuple(_peer(each) for each in effect.peers)
     return told.AssignmentReceived(
-        given.epoch, given.incarnation, given.restart_point, given.is_secondary, peers
+        given.epoch,
+        given.incarnation,
+        given.restart_point,
+        given.is_secondary,
+        peers,
+        given.rounds_over,
     )
 
 

@@ -108,6 +108,7 @@ class Durability:
             notes={} if restored is None else restored.notes,
             passes=assignment.passes,
             noted_behind=assignment.restart_point if is_at_cut and cls.REPLAYS else None,
+            rounds_over=assignment.rounds_over,
         )
 
     def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:

@@ -15,6 +15,10 @@ are a line.
 - A full gate stops its node, but not while a round is under way that the node has not cut for: the
   marker lies behind input that it would never take, and the gate opens when the round is complete.
   Without a round it asks for one, and so does a node whose input has ended.
+- A replacement may begin before its predecessor's cut for a round that has come to nothing, while
+  neighbours send that round's markers again. A second cut for it would fit none of the others. So
+  a node knows from its assignment which rounds are over: a word about it may be lost, or come
+  before the node has its state.
 - A checkpoint that came to nothing makes its round one that cannot become complete. That is said
   again until the round is known to be over; words can be lost.
 - A node cuts for a round though nothing has changed: the round waits for it. Its marker replaces
@@ -63,8 +67,9 @@ class Coordinated(Ruled):
         """Protect a unit that begins there; `restored` as it was given to `begin`."""
         super().__init__(unit, begins, restored, rule_of(unit.plan))
         self._rule.restore((begins.point.round,))
+        self._rule.over(begins.rounds_over)
         self._begun = NO_ROUND  # the newest one that it has heard of
-        self._over = NO_ROUND  # the newest one that it was told is over
+        self._over = begins.rounds_over  # the newest one that it was told is over
         self._writing = NO_ROUND  # the one whose checkpoint is being written
         self._failed = NO_ROUND  # the last one whose checkpoint came to nothing
 

@@ -245,6 +245,18 @@ def _speak_while_replaying(original: Any) -> Any:
     return process
 
 
+def _promise_more_while_replaying(original: Any) -> Any:
+    def process(self: OperatorNetwork, *arguments: Any, is_silent: bool) -> Any:
+        produced = original(self, *arguments, is_silent=is_silent)
+        if is_silent:
+            promised = [min(made.boundary_us + 5_000, END_US) for made in produced]
+            pairs = zip(produced, promised, strict=True)
+            produced = [made._replace(boundary_us=before_us) for made, before_us in pairs]
+        return produced
+
+    return process
+
+
 def _replay_one_too_few(original: Any) -> Any:
     return lambda self, cut: tuple(max(0, before - 1) for before in original(self, cut))
 
@@ -540,6 +552,9 @@ MUTANTS: dict[str, Mutant] = {
     "releases too early": Mutant(SUnion, "release", _window_boundary_too_early),
     "writes sinks again": Mutant(HAOutput, "_open", _write_sinks_again),
     "speaks while it replays": Mutant(OperatorNetwork, "process", _speak_while_replaying),
+    "promises more while it replays": Mutant(
+        OperatorNetwork, "process", _promise_more_while_replaying
+    ),
     "replays one too few": Mutant(IdOrder, "_ids_of", _replay_one_too_few),
     "never subscribes again": Mutant(HAInput, "_subscribe", _never_subscribe_again),
     "ignores credit": Mutant(Cursor, "take_sendable", _ignore_credit),

@@ -92,6 +92,12 @@ def test_a_silent_pass_changes_state_and_puts_nothing_out() -> None:
     assert counted(network, 3, [13, 22], 22) == [2]
 
 
+def test_a_silent_pass_promises_what_it_has_acted_on() -> None:
+    network = OperatorNetwork(plan(), PageManager())
+    (produced,) = network.process([rows([1, 12])], np.array([0]), 12, is_silent=True)
+    assert (produced.pieces, produced.boundary_us) == ((), 12)
+
+
 @pytest.mark.parametrize("boundary_us", [7, 12, END_US])
 def test_promises_are_of_what_has_been_acted_on(boundary_us: int) -> None:
     network = OperatorNetwork(plan(), PageManager())

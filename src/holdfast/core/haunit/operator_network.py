@@ -9,10 +9,11 @@ Two facts make a network repeatable. Operators are functions of the ordered inpu
 into passes; what they depend on beside it they are told before each pass (`decide`). And the state
 that lasts lies in pages: over the pages of a cut, a network is what it was at the cut.
 
-In a *silent* pass nothing is put out. Then only those operators run that state depends on: what
+In a *silent* pass no rows are put out. Then only those operators run that state depends on: what
 others would be given may never have been, such as results of windows whose first tuples are not
 replayed. For the same reason operators that stand behind state are left out at first (`leave_out`,
-taking_part.py).
+taking_part.py). What a silent pass promises holds: promises never move back, so that those of the
+cut, before which nothing is put out, are no older.
 
 Invariants: what the network has acted on never moves back, nor do an operator's promises.
 
@@ -110,22 +111,20 @@ class OperatorNetwork:
             ports: Rows per port, None where there are none.
             low: int64 per input stream, the oldest id among the rows, NO_ID if there is none.
             boundary_us: After these rows nothing older follows on any port.
-            is_silent: Whether nothing is to be put out.
+            is_silent: Whether no rows are to be put out.
             taking_part: Of a silent pass which operators are run; None: all that state depends on.
 
         Returns:
-            One entry per output of the plan; none if silent.
+            One entry per output of the plan; without rows if silent.
         """
         self.is_woken = False
         self.boundary_us = max(self.boundary_us, boundary_us)
         arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
         results, promised = self._run(arrived, self._taking_part(is_silent, taking_part))
-        if is_silent:
-            return []
         return [
             Produced(
                 spec,
-                _source_of(spec, arrived, results).pieces,
+                () if is_silent else _source_of(spec, arrived, results).pieces,
                 self._promised_by(spec, promised),
             )
             for spec in self._plan.outputs

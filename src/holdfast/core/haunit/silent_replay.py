@@ -2,7 +2,8 @@
 
 Theory of operation. A node that starts at a restart point processes again what its state goes back
 to. What it puts out meanwhile, its predecessor has put out; so it is silent up to the *cut* that
-the point names, and numbers its outputs from there as the point says.
+the point names, and numbers its outputs from there as the point says. What it promises it says:
+who waits for that may be who keeps from it what lies before the cut.
 
     SILENT --the input order has reached the cut--> OVER
     SILENT --a producer's stream is another one, so that the cut will not come--> OVER

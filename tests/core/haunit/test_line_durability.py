@@ -30,7 +30,7 @@ from holdfast.core.recovery.guarantee import Guarantee, RolledBack
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
 
-A, OUT = StreamId("a>n"), StreamId("out[0]")
+A, DOWN, OUT = StreamId("a>n"), StreamId("n>c"), StreamId("out[0]")
 TWO = Incarnation(2)
 SENDER = NodeId("a")
 PLAN = NodePlan(
@@ -45,7 +45,7 @@ class _Running(Running):
     """A node whose checkpoints are durable at once."""
 
     def __init__(self, plan=PLAN, restored=None):
-        super().__init__(plan, [SENDER], {OUT: 0}, restored)
+        super().__init__(plan, [SENDER, NodeId("c")], {OUT: 0}, restored)
 
     def step(self, stimulus):
         made = []
@@ -65,6 +65,15 @@ class _Running(Running):
     def cut(self):
         made = self.step(TimerFired("checkpoint"))
         return next(e.point for e in made if isinstance(e, events.StoreRestartPoint))
+
+
+FOR_OTHERS = replace(
+    PLAN, outputs=(OutputSpec(("port", 0), SCHEMA, (DOWN,), (NodeId("c"),), is_gated=True),)
+)
+
+
+def _promised(effects):
+    return [e.boundary_us for e in effects if isinstance(e, events.SendBoundary)]
 
 
 def _written(effects):
@@ -125,6 +134,29 @@ def test_a_replacement_numbers_what_comes_again_from_the_end_of_the_sinks_log():
     node.step(events.PeerIncarnationLearned(SENDER, ONE), 0)
     node.step(events.BatchReceived(A, ONE, TWO, batch(2, 7)), 0)
     assert _written(node.step(events.Proceed(), 0)) == [5]
+
+
+@pytest.mark.parametrize("is_line", [True, False])
+def test_what_a_replacement_promises_where_it_begins_leaves_with_what_was_put_out_before(is_line):
+    """1. A node cuts when its input has ended. 2. It fails before the line comes there, or before
+    it tells of the end. 3. Its replacement has nothing to process, and cuts no more.
+    """
+    older = () if is_line else (RestartPoint(),)
+    point = RestartPoint(3, {A: 2}, {A: 2}, END_US, {DOWN: 0}, older=older)
+    running = _Running(FOR_OTHERS, RestoredState(point, 3, PageManager(), None, (), {}, ()))
+    made = running.step(events.SubscribeReceived(DOWN, ONE, ONE, 0, 0, 100))
+    assert _promised(made) == ([END_US] if is_line else [])
+    assert not _asked(running.step(TimerFired("ack")))
+    assert _promised(running.step(LineTold(3))) == ([] if is_line else [END_US])
+
+
+def test_what_a_replacement_promises_later_waits_for_a_line_behind_it():
+    point = RestartPoint(3, {A: 2}, {A: 2}, 5, {DOWN: 2})
+    running = _Running(FOR_OTHERS, RestoredState(point, 3, PageManager(), None, (), {}, ()))
+    running.step(events.BoundaryReceived(A, ONE, ONE, 2, END_US))
+    made = running.run() + running.step(events.SubscribeReceived(DOWN, ONE, ONE, 2, 2, 100))
+    assert _promised(made) == [5]
+    assert _promised(running.step(LineTold(running.cut().sequence))) == [END_US]
 
 
 def test_a_replacement_cuts_though_nothing_has_come_if_sinks_hold_more_than_its_point():

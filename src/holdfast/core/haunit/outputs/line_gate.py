@@ -89,18 +89,26 @@ class LineGate:
         self.is_awaited = False  # it will open only if the node goes on
         self._cut_ids = self._places.next_ids
         line = point.oldest()
+        self._begins_at, self._line = point.sequence, line.sequence
         self._gate = Gate({stream: line.next_ids.get(stream, 0) for stream in (*edges, *sinks)})
         if not self._gate.open_ids:
             return  # Nothing leaves the region here.
-        if line.sequence != point.sequence:
-            self._gate.begin(point.sequence)
-            self._gate.end(self._places.next_ids, self._places.next_notes)
-        self._gate.begin(point.sequence + 1)
+        self._gate.begin(self._begins_at)
         for stream, edge in edges.items():
             edge.queue.open_to(self._gate.open_ids[stream], edge.queue.notes.next_number)
 
     def start(self) -> list[Effect]:
-        """What a checkpoint has kept from sinks, and the line has passed since, may leave."""
+        """The operators are at the point: what the line has passed may leave.
+
+        That is what a checkpoint has kept from sinks, and what operators promise at the point. 1. A
+        node cuts when its input has ended. 2. It fails before it has promised the end. 3. Its
+        replacement has nothing to process, and cuts no more: no line would let the promise out.
+        """
+        if self._gate.open_ids:
+            self._end_hold(self._begins_at)
+        opened = self._gate.open_before(self._line + 1)
+        if opened is not None:
+            self._places.open_edges(opened)
         effects: list[Effect] = []
         for stream, sink in self.sinks.items():
             effects += sink.let_out(self._gate.open_ids[stream])
@@ -113,9 +121,13 @@ class LineGate:
     def cut(self, sequence: int) -> None:
         """The node has cut: what has been put out leaves when the line has come to this point."""
         if self._gate.open_ids:
-            self._cut_ids = self._places.next_ids
-            self._gate.end(self._cut_ids, self._places.next_notes)
-            self._gate.begin(sequence + 1)
+            self._end_hold(sequence)
+
+    def _end_hold(self, sequence: int) -> None:
+        """What has been put out since the cut before belongs to this one."""
+        self._cut_ids = self._places.next_ids
+        self._gate.end(self._cut_ids, self._places.next_notes)
+        self._gate.begin(sequence + 1)
 
     def open_to(self, sequence: int) -> list[Effect]:
         """The line has come to this point: what was put out before its cut leaves."""

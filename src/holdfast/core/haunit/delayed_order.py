@@ -260,6 +260,7 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         super().__init__(plan, arrivals)
         self.manager = Follower(Turn(is_needed=delays.has_turns))
         self._gone_to_us = BEGINNING_US  # with what is tentative, since the cut
+        self._gone_to_id = 0  # the same
 
     @property
     def has_news(self) -> bool:
@@ -321,9 +322,9 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         taken = Taken([None] * self._plan.port_count, self._no_ids(), boundary_us)
         batches = self._fresh(suffix.take())
         if batches:
-            taken.low[0] = batches[0].first_id
             taken.ports[0] = rows = rows_of_batches(batches)
             taken.tuples = len(rows.time_us)
+            taken.low[0] = self._numbered(batches[0].first_id, taken.tuples)
             self.manager.went_on_to(int(rows.time_us.max()) + 1)
         return taken
 
@@ -341,9 +342,21 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         self._gone_to_us = max(self._gone_to_us, stream.tentative.boundary_us)
         return batches
 
+    def _numbered(self, first_id: int, tuples: int) -> int:
+        """The id of the first of so many tentative tuples: ids never move back for operators.
+
+        A run counts on from where its replica's stable tuples end. Another replica's stable ones,
+        or another run, may have come further.
+        """
+        (stream,) = self._arrivals.streams
+        first_id = max(first_id, stream.processed_before, self._gone_to_id)
+        self._gone_to_id = first_id + tuples
+        return first_id
+
     def go_back(self) -> None:
         """What has been taken since the cut is to be taken again."""
         self._gone_to_us = BEGINNING_US
+        self._gone_to_id = 0
 
 
 def corrected_order(

@@ -217,6 +217,38 @@ def test_who_is_told_of_other_tuples_asks_again_at_once_and_says_that_it_knows()
     assert not subscribe.is_told
 
 
+def test_a_receiver_says_how_far_its_replay_wants_the_tuples_of_before() -> None:
+    """A producer that cannot give them must say so, or the replay waits for ever."""
+    point = RestartPoint(1, {A: 3}, {A: 9}, 1_000, {OUT: 5})
+    machine = Node(node((A, "a")).plan, Assignment(1, TWO, point, {}), 0)
+    machine.start(0)
+    [asked] = of_kind(
+        machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0), events.SendSubscribe
+    )
+    assert (asked.from_id, asked.had_before) == (3, 9)
+    told = events.BoundaryReceived(A, ONE, TWO, 3, BEGINNING_US, rebased_at=3)
+    [asked] = of_kind(machine.step(told, 1_000), events.SendSubscribe)
+    assert (asked.is_told, asked.had_before) == (True, 0), "these are other tuples"
+
+
+@pytest.mark.parametrize("had_before", [0, 7])
+def test_a_replacement_whose_input_is_another_one_tells_who_replays_what_was_before(
+    had_before: int,
+) -> None:
+    """1. A node without a restart point, its producer and its receiver are lost. 2. The producer
+    goes on with other tuples. 3. The receiver has nothing yet, and replays up to a cut.
+    """
+    machine = Node(node((A, "a")).plan, Assignment(1, TWO, None, {}), 0)
+    machine.start(0)
+    machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
+    machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)
+    machine.step(events.SubscribeReceived(OUT, ONE, TWO, 0, 0, 100, had_before=had_before), 1)
+    machine.step(events.BoundaryReceived(A, ONE, TWO, 0, BEGINNING_US, rebased_at=0), 2)
+    effects = machine.step(events.SubscribeReceived(OUT, ONE, TWO, 0, 0, 100, had_before=0), 1_000)
+    said = [each.rebased_at for each in of_kind(effects, events.SendBoundary)]
+    assert (0 in said) == (had_before > 0)
+
+
 def test_an_old_subscription_of_a_known_receiver_is_refused_and_does_no_harm() -> None:
     machine = node((A, "a"))
     machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)

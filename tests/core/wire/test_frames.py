@@ -70,6 +70,7 @@ def test_a_batch_comes_back_as_it_was() -> None:
         SubscribeReceived(*ENDS, 9, 3, 10),
         SubscribeReceived(*ENDS, 9, 3, 10, is_secondary=True),
         SubscribeReceived(*ENDS, 9, 3, 10, is_aside=True, is_told=True),
+        SubscribeReceived(*ENDS, 9, 3, 10, had_before=11),
         AckReceived(*ENDS, 9, 3, 10),
         AckReceived(*ENDS, 9, 3, 10, run=RUN, run_until=1 << 40),
         AckReceived(*ENDS, 9, 3, 10, is_secondary=True),

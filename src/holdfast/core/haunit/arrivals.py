@@ -40,6 +40,8 @@ class InputStream:
         main: The one of them that sends tentative tuples, too.
         reading: Of a source: when it is read.
         rebased_by: The producer that has rebased it, and been followed.
+        had_before: What comes before this id is to be what an earlier incarnation had: of a stream
+            that is not another one since, the node's state and its outputs rest on it.
         decided_before: What comes before this id recorded passes will take, and needs no room.
         not_before: Earlier incarnations of the producer do not count.
         tentative: What has come behind the stable tuples, and may be void again.
@@ -53,6 +55,7 @@ class InputStream:
     main: Sender
     reading: SourceReading | None = None
     rebased_by: Incarnation = NOBODY
+    had_before: int = 0
     decided_before: int = 0
     not_before: Incarnation = NOBODY
     tentative: TentativeInput = field(default_factory=TentativeInput)

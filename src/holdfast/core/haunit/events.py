@@ -159,6 +159,7 @@ class SubscribeReceived(Stimulus):
         from_note: It has had all notes with lower numbers that stand before `from_id`.
         is_aside: Whether it reads what is tentative at another replica of the producer.
         is_told: Whether this node has told it from where on its tuples are others.
+        had_before: Tuples with lower ids are to be those that its former incarnations had.
     """
 
     stream: StreamId
@@ -172,6 +173,7 @@ class SubscribeReceived(Stimulus):
     from_note: int = 0
     is_aside: bool = False
     is_told: bool = False
+    had_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +477,7 @@ class SendSubscribe(Effect):
     from_note: int = 0
     is_aside: bool = False
     is_told: bool = False
+    had_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ class HAInput:
             self._senders |= {sender.stream: (stream, sender) for sender in senders}
             if spec.producer is None:
                 stream.reading = SourceReading(now_ms)
+            stream.had_before = point.processed_before.get(spec.stream, 0)
             stream.rebased_by = Incarnation(point.rebased.get(spec.stream, NOBODY))
             self._streams[spec.stream] = stream
         self.arrivals = Arrivals(tuple(self._streams.values()), plan.limits.pass_tuples)
@@ -208,7 +209,7 @@ class HAInput:
             return  # Said before, or the restart point needs nothing from before.
         if self._is_secondary:
             raise StreamRebased(f"{stream.spec.stream} is another one from {got.rebased_at} on")
-        stream.rebased_by = got.sender
+        stream.rebased_by, stream.had_before, stream.decided_before = got.sender, 0, 0
         stream.queue.skip_to(got.sent_before)  # What comes before it is gone for good.
         self._has_rebased = True
 
@@ -333,6 +334,7 @@ class HAInput:
                 stream.queue.notes.next_number,
                 sender.reading is not Reading.MAIN,
                 sender.has_told,
+                max(stream.had_before, stream.decided_before),
             )
         ]
 

@@ -233,15 +233,15 @@ def _run(fields: Sequence[int]) -> Run | None:
 
 def _encode_subscribe(message: events.SubscribeReceived, _: Sequence[StreamId]) -> Encoded:
     positions = (message.from_id, message.needed_from, message.credit_until)
-    fields = (*positions, message.boundary_us, message.from_note)
+    fields = (*positions, message.boundary_us, message.from_note, message.had_before)
     told = message.is_aside * _IS_ASIDE | message.is_told * _IS_TOLD
     return fields, 0, message.is_secondary * _IS_SECONDARY | told, ()
 
 
 def _decode_subscribe(content: Content) -> NodeMessage:
     content.require(parts=0, flags=_IS_SECONDARY | _IS_ASIDE | _IS_TOLD)
-    from_id, needed_from, credit_until, boundary_us, from_note = content.fields
-    _require_positions(from_id, needed_from, credit_until, from_note)
+    from_id, needed_from, credit_until, boundary_us, from_note, had_before = content.fields
+    _require_positions(from_id, needed_from, credit_until, from_note, had_before)
     return events.SubscribeReceived(
         *content.address,
         from_id=from_id,
@@ -252,6 +252,7 @@ def _decode_subscribe(content: Content) -> NodeMessage:
         from_note=from_note,
         is_aside=bool(content.flags & _IS_ASIDE),
         is_told=bool(content.flags & _IS_TOLD),
+        had_before=had_before,
     )
 
 
@@ -380,7 +381,7 @@ _TABLE: Final = (
     FrameCodec(
         FrameKind.SUBSCRIBE,
         events.SubscribeReceived,
-        struct.Struct("<5q"),
+        struct.Struct("<6q"),
         _encode_subscribe,
         _decode_subscribe,
     ),

@@ -142,9 +142,10 @@ class OutputEdge:
     @property
     def is_behind(self) -> bool:
         """Whether the receiver has, or may have, more than this incarnation has put out."""
-        received_before = self.numbering.received_before
-        is_ahead = received_before < 0 or received_before > self.queue.next_id
-        return self.numbering.is_placed and is_ahead
+        numbering = self.numbering
+        has_before = max(numbering.received_before, numbering.had_before)
+        is_ahead = numbering.received_before < 0 or has_before > self.queue.next_id
+        return numbering.is_placed and is_ahead
 
     def _begin_anew(self, first_id: int) -> None:
         """Another queue for the stream, numbered from an id on."""
@@ -388,6 +389,7 @@ class OutputEdge:
             if not numbering.is_placed:
                 self._place(got)
             numbering.sent_before = max(numbering.sent_before, link.cursor.next_to_send)
+            numbering.had_before = got.had_before
         queue = self.queue
         from_id = numbering.first_to_send(
             got, queue.trimmed_before, queue.next_id, is_gap_allowed=self._may_lose

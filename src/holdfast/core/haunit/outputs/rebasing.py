@@ -83,6 +83,8 @@ class Rebasing:
         subscriber: The incarnation of the receiver's primary, as which it subscribed last.
         sent_before: Ids that have been sent to some incarnation of the receiver.
         lost_before: Up to where it is reported what the receiver has missed.
+        had_before: Ids before which the receiver that subscribed last replays what others before it
+            have had.
         received_before: Ids that the receiver has, of former incarnations too; -1: unknown.
     """
 
@@ -93,6 +95,7 @@ class Rebasing:
     subscriber: Incarnation = NOBODY
     sent_before: int = 0
     lost_before: int = 0
+    had_before: int = 0
     received_before: int = -1
 
     def move(self, move: Move) -> None:

@@ -234,7 +234,7 @@ class Life:
         self._world.finished(self)
 
     def _fail(self, effect: c.FailQuery) -> None:
-        self._world.failed(effect.reason)
+        self._world.failed(self, effect.reason)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._timers[effect.name] = effect.at_ms

@@ -380,8 +380,17 @@ class World:
         """A driver says that the query has finished; one that was replaced may be wrong."""
         self.is_over = life is self.life
 
-    def failed(self, reason: str) -> None:
-        """The query has failed: of a cause that the user can remove, or wrongly."""
+    def failed(self, life: Life, reason: str) -> None:
+        """A driver says that the query has failed: of a cause that the user can remove, or wrongly.
+
+        One that was replaced ends alone. The query goes on, and what that driver went by may be
+        old: nodes of its successor delete checkpoints that no line of theirs needs.
+        """
+        if life is not self.life:
+            self.scheduler.note(f"{life.endpoint.name} ends, replaced: {reason}")
+            self.count("replaced driver failed")
+            life.end()
+            return
         for checker in self._checkers:
             checker.failed(reason)
         was_damaged = self._restore_files()

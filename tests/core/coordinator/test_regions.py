@@ -277,3 +277,12 @@ def test_where_one_line_is_kept_the_query_ends_and_says_what_is_damaged():
     (ended,) = _of(c.FailQuery, driver.halted(B, halt.attempt, processed=18))
     assert "no checkpoint that can be read" in ended.reason
     assert "a page is rotten" in ended.reason
+
+
+def test_a_coordinator_that_has_ended_the_query_for_damage_does_nothing_any_more():
+    driver = _both_at_two_lines(1)
+    (halt,) = _of(c.TellHalt, _begins_again(driver, "a", processed=18))
+    assert _of(c.FailQuery, driver.halted(B, halt.attempt, processed=18))
+    assert not driver.halted(B, halt.attempt, processed=18), "words may come twice"
+    assert not driver.hello(A, "a3")
+    assert not driver.check(60_000)

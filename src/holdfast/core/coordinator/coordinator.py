@@ -127,6 +127,7 @@ class Coordinator:
             self._decisions,
             epoch,
             lambda one, ms: self._assigned(one, one.primary, one.primary.incarnation, ms),
+            self._fail,
         )
         self._unfinished = dict.fromkeys(self._instances)
         self._floors = IdleFloors(plans)

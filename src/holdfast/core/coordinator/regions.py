@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.coordinator.checkpoint_rounds import AbortRound, BeginRound, ReportRound
 from holdfast.core.coordinator.events import (
-    FailQuery,
     NodeHalted,
     PointDamaged,
     RoundFailed,
@@ -58,6 +57,8 @@ if TYPE_CHECKING:
 
 Assign = Callable[["Instance", int], list["Effect"]]
 """Lets a replica that has come up work, at a time; its incarnation is durable."""
+Fail = Callable[[str], list["Effect"]]
+"""Ends the query, for a reason; its coordinator does nothing afterwards."""
 OfMember = NodeHalted | PointDamaged | RoundWanted | RoundFailed
 """What only nodes that recover with others say."""
 
@@ -89,11 +90,13 @@ class Regions:
         decisions: Decisions,
         epoch: int,
         assign: Assign,
+        fail: Fail,
     ) -> None:
         """Begin with nobody at work."""
         self._instances = instances
         self._decisions = decisions
         self._assign = assign
+        self._fail = fail
         self._members: dict[NodeId, _Member] = {}
         self._channels: dict[NodeId, tuple[Channel, ...]] = {}  # by receiver, within its region
         self._regions: list[Region] = []
@@ -245,7 +248,7 @@ class Regions:
         try:
             going_back = region.going_back()
         except NoLine as error:
-            return [FailQuery("; ".join([str(error), *region.damage]))]
+            return self._fail("; ".join([str(error), *region.damage]))
         if going_back:
             return [word for node in going_back for word in self._roll_back(node, region)]
         primaries = {node: self._instances[node].primary for node in region.rollback.lost_nodes}

@@ -139,7 +139,7 @@ class Checker:
         """A process is about to perform an effect."""
 
     def failed(self, reason: str) -> None:
-        """The query has failed, and its user has mended nothing yet."""
+        """The driver that leads has failed the query, and its user has mended nothing yet."""
 
     def end(self, result: RunResult) -> None:
         """The query has finished."""

@@ -9,7 +9,8 @@ I-GATE  what a recovery could still change is in no sink: a log holds nothing fr
 I-ALIGN in an aligned round what a node had processed at its cut is what its sender had sent at its
         own, feedback streams left out: nothing is in flight. [CheckMate §III-A]
 I-SPARE where two lines are kept, the oldest shares no checkpoint with the newest.
-I-REST  no query ends for damage as long as checkpoints that can be read make a line.
+I-REST  no query ends for damage as long as checkpoints that can be read make a line. A driver that
+        was replaced ends alone, which is no end of the query.
 
 Lives of the driver overlap: a node of an earlier one says again where it halted, also when its
 successor works. Only the incarnation that the journal gave last says where a survivor stands.

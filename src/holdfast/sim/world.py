@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.haunit.durability.eventual import body_schema
@@ -237,7 +238,8 @@ class World:
                 self.journal.claim(step.number)
                 taking.number = step.number
             case ReadVolumes():
-                taking.entries = self._read_journal(taking.number)
+                found = self._read_journal(taking.number)
+                taking.entries = tuple(CheckpointRegistry.of(found).entries())
                 self.recovered(taking.entries)
             case FillVolume():
                 self.journal.append(step.number, taking.entries)

@@ -151,3 +151,36 @@ def test_the_shortest_entries_come_to_the_same(data: st.DataObject) -> None:
         assert short.incarnation(node) == registry.incarnation(node) == newest[node]
     assert short.instances == registry.instances == {"a": sequence}
     assert len(registry.entries()) <= len(entries)
+    written = registry.entries()[: data.draw(st.integers(0, len(registry.entries())))]
+    assert _same(CheckpointRegistry.of([*entries, *written]), registry)
+
+
+def _same(first: CheckpointRegistry, second: CheckpointRegistry) -> bool:
+    return all(
+        first.points(node) == second.points(node)
+        and first.line(node) == second.line(node)
+        and first.incarnation(node) == second.incarnation(node)
+        for node in (A, B)
+    )
+
+
+def test_a_volume_that_was_filled_before_the_former_one_was_deleted_changes_nothing() -> None:
+    entries = [begun(A, 1, named(0, 0)), noted(A, 1, 1), noted(A, 1, 2)]
+    entries += [LineMoved({A: named(1, 1)}), begun(A, 2, named(1, 2))]
+    entries += [noted(A, 2, 3), noted(A, 2, 4)]
+    registry = CheckpointRegistry.of(entries)
+    filled = registry.entries()
+    for written in range(len(filled) + 1):  # Its writer may have died at any of them.
+        again = CheckpointRegistry.of([*entries, *filled[:written]])
+        again.check_invariants()
+        assert _same(again, registry), filled[:written]
+
+
+def test_what_a_replaced_driver_wrote_too_late_is_not_undone_by_a_volume_without_it() -> None:
+    entries = [begun(A, 1, named(0, 0)), noted(A, 1, 1), noted(A, 1, 2)]
+    entries += [LineMoved({A: named(1, 1)})]
+    filled = CheckpointRegistry.of(entries).entries()
+    late = [*entries, LineMoved({A: named(1, 2)})]
+    again = CheckpointRegistry.of([*late, *filled])
+    again.check_invariants()
+    assert _same(again, CheckpointRegistry.of(late))

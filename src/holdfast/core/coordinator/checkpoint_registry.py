@@ -13,6 +13,11 @@ coordinator at work as by one that begins. Of a node
 
 So a recovery planner is given all points that there still are, each with who noted it.
 
+Entries may come once more, in their short form (`entries`), whole or cut off: a driver that died
+between filling its volume and deleting the one before has left both (wire/journal_volumes.py). They
+change nothing: a point that is there, or before the line, is not added, and the line does not move
+back.
+
 Invariants: incarnations only grow; the points of a node are in the order of their names, and none
 is of an incarnation that has not been given.
 """
@@ -86,8 +91,8 @@ class CheckpointRegistry:
             case LineMoved():
                 for node, oldest in entry.line.items():
                     known = self._known(node)
-                    known.line = oldest
-                    known.points = tuple(p for p in known.points if p.point_id >= oldest)
+                    known.line = oldest if known.line is None else max(known.line, oldest)
+                    known.points = tuple(p for p in known.points if p.point_id >= known.line)
             case InstancesDecided():
                 self._instances = entry
             case DataflowDecided():
@@ -104,8 +109,10 @@ class CheckpointRegistry:
         known = self._known(noted.node)
         if NOBODY < noted.incarnation < known.went_back:
             return  # Void: its node has gone back behind it.
-        if known.points and known.points[-1].point_id == noted.point_id:
-            return  # Its node has asked twice.
+        if any(p.point_id == noted.point_id for p in reversed(known.points)):
+            return  # Its node has asked twice, or it is read twice.
+        if noted.keeps_older and known.line is not None and noted.point_id < known.line:
+            return  # It is read twice, and needed no more.
         known.points = (*known.points, noted) if noted.keeps_older else (noted,)
 
     def _begin(self, life: NewLife) -> None:

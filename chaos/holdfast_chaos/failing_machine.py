@@ -26,6 +26,7 @@ import os
 import select
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,7 @@ _LIBRARIES: Final = (Path("/usr/lib"), Path("/usr/lib/x86_64-linux-gnu"))
 _SHARED: Final = Path("/dev/shm")
 _CGROUPS: Final = Path("/sys/fs/cgroup/blkio")
 _ANSWER_S: Final = 60.0
+_BETWEEN_S: Final = 0.01
 _NO_THREADS: Final = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "OPENBLAS_NUM_THREADS": "1",
@@ -93,10 +95,10 @@ class FaultPoints:
 
     def _say(self, pid: int, command: str) -> bool:
         """Whether the process has done so."""
-        with self._opened(f"{self._base}-{pid}.in", os.O_WRONLY) as into:
+        with self._opened(pid, "in", os.O_WRONLY) as into:
             if into is None:
                 return False
-            with self._opened(f"{self._base}-{pid}.out", os.O_RDONLY) as out:
+            with self._opened(pid, "out", os.O_RDONLY) as out:
                 if out is None:
                     return False
                 with suppress(BrokenPipeError):
@@ -106,19 +108,28 @@ class FaultPoints:
         return False
 
     @contextmanager
-    def _opened(self, path: str, how: int) -> Iterator[int | None]:
-        """An end of a pipe; None if the process has no other end."""
-        try:
-            end = os.open(path, how | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno not in (errno.ENXIO, errno.ENOENT):
-                raise
-            yield None
-            return
+    def _opened(self, pid: int, name: str, how: int) -> Iterator[int | None]:
+        """An end of a pipe; None if the process has no other end, nor is to open one.
+
+        Behind each command it opens its ends anew.
+        """
+        end, until_s = None, time.monotonic() + _ANSWER_S
+        while end is None:
+            try:
+                end = os.open(f"{self._base}-{pid}.{name}", how | os.O_NONBLOCK)
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                if not is_alive(pid) or time.monotonic() > until_s:
+                    break
+                time.sleep(_BETWEEN_S)
         try:
             yield end
         finally:
-            os.close(end)
+            if end is not None:
+                os.close(end)
 
 
 class Clock:

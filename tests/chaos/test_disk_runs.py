@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -91,10 +92,32 @@ def test_a_process_and_one_that_it_has_forked_are_refused_each_by_itself(
 
 def test_who_has_ended_is_not_waited_for(points: FaultPoints, tmp_path: Path) -> None:
     """Its pipes may still lie there, as after SIGKILL."""
-    os.mkfifo(tmp_path / "of-1.in")
-    os.mkfifo(tmp_path / "of-1.out")
-    assert not points.fail(1, READ)
-    assert not points.heal(2, READ)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    os.mkfifo(tmp_path / f"of-{ended.pid}.in")
+    os.mkfifo(tmp_path / f"of-{ended.pid}.out")
+    assert not points.fail(ended.pid, READ)
+    assert not points.heal(os.getpid(), READ), "it has no pipes"
+
+
+def test_a_process_that_opens_its_pipes_anew_is_waited_for(
+    points: FaultPoints, tmp_path: Path
+) -> None:
+    """As each one does behind each command."""
+    pipes = [tmp_path / f"of-{os.getpid()}.{name}" for name in ("in", "out")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+
+    def answer() -> None:
+        time.sleep(0.2)
+        with pipes[0].open() as into, pipes[1].open("w") as out:
+            assert into.readline().startswith("disable")
+            out.write("0\n")
+
+    process = threading.Thread(target=answer, daemon=True)
+    process.start()
+    assert points.heal(os.getpid(), READ[:1])
+    process.join()
 
 
 def test_a_small_disk_is_full_until_there_is_room_again(disk: SmallDisk) -> None:

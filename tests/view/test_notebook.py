@@ -107,7 +107,12 @@ def test_the_example_runs_in_jupyter_and_its_card_shows_the_recovery_live(
     notebook = nbformat.read(ROOT / "examples" / "live.ipynb", as_version=4)
     last = nbformat.v4.new_code_cell("assert query._card.wait(400)")
     notebook.cells.append(last)
-    client = Watching(notebook, timeout=800, resources={"metadata": {"path": str(tmp_path)}})
+    client = Watching(
+        notebook,
+        timeout=800,
+        startup_timeout=400,
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
     client.cards = []
     client.execute()
     (of_handle,) = [

@@ -102,8 +102,8 @@ def test_a_replica_that_has_read_a_pass_of_a_zombie_cannot_take_the_log_over(
     assert [r.number for r in follower.poll()] == [0]
     begun = open_log
 
-    def meanwhile(incarnation: Incarnation, first_id: int) -> Opening:
-        opening, answer = begun(incarnation, first_id), None
+    def meanwhile(incarnation: Incarnation, first_id: int, wanted: int) -> Opening:
+        opening, answer = begun(incarnation, first_id, wanted), None
         while True:
             try:
                 request = opening.send(answer)

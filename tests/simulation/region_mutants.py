@@ -25,7 +25,6 @@ from holdfast.core.haunit.restoration import (
 from holdfast.core.recovery.checkpoint_graph import Channel
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.planning import regions as planning
 from holdfast.sim.workload.protections import UNCOORDINATED
 
 _DEADLY = ("kill", "pause", "machine-crash")
@@ -59,12 +58,6 @@ def _newest_of_each(original: Any) -> Any:
     """No place forbids another: everybody goes back to the newest checkpoint."""
     del original
     return lambda self, sender, receiver: False
-
-
-def _judge_each_alone(original: Any) -> Any:
-    """Whoever is determined by its input repeats, whatever that comes from."""
-    del original
-    return lambda units: frozenset(n for n, u in units.items() if u.is_precise and u.is_determined)
 
 
 def _trim_at_the_newest(original: Any) -> Any:
@@ -180,7 +173,6 @@ REGION_MUTANTS = {
     "lets sinks out at once": _mutant(Lines, "acknowledging", _let_sinks_out_at_once),
     "keeps pending input over a rollback": _mutant(HAInput, "drop_from", _keep_pending_input),
     "goes back to the newest of each": _mutant(Channel, "is_orphaned", _newest_of_each),
-    "judges repeats node by node": _mutant(planning, "repeating", _judge_each_alone),
     "trims at the newest point of a region": _mutant(
         Lines, "on_restart_point_stored", _trim_at_the_newest
     ),

@@ -397,6 +397,21 @@ def test_places_that_are_given_back_are_for_others() -> None:
     assert story.tell(m.PlacesReturned("client", "r")) == []
 
 
+def test_chunks_at_former_places_do_not_count_for_a_reservation_that_is_begun_once_more() -> None:
+    story = with_peace()
+    ask(story, "r", 2)
+    for upload in ("u", "v"):
+        story.tell(m.ObjectCreateRequested("client", upload, f"a-1/{upload}", "a", "r"))
+        assert said(chunk_of(story, upload), m.ChunkPlaced)
+    story.tell(m.PlacesReturned("client", "r"))
+    assert said(ask(story, "r", 1), m.PlacesGranted), "a question that comes late"
+    assert said(ask(story, "s", 2), m.PlacesRefused)
+    assert not story.tell(m.ChunkCompleted("client", "v", 1)), "the second chunk of one"
+    assert not story.tell(m.ChunkCompleted("client", "u", 1)), "Peace would not wait for r's"
+    effects = story.tell(m.PlacesReturned("client", "r"))
+    assert said(effects, m.PlacesGranted) == [m.PlacesGranted("s")]
+
+
 def test_a_refused_checkpoint_may_come_back_larger() -> None:
     story = with_peace()
     ask(story, "r", 2)

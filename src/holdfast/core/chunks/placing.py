@@ -74,7 +74,7 @@ class Placing:
         elif known.asked.chunks != asked.chunks:
             if known.taken:
                 effects = self.step(peace_messages.WriteWithdrawn(known.key()), now_ms)
-            known.begin_anew(asked)
+            self._reservations.begin_anew(known, asked)
         known.asked = asked
         known.heard_ms = now_ms
         if known.taken:

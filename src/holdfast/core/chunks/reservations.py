@@ -12,6 +12,9 @@ grants them, or refuses and grants them later:
   not known, chunks are placed one by one.
 - Asked again with another size, it keeps its turn as long as no place was taken. Otherwise it is a
   new request of Peace's (`life`), so that chunks still on their way count for the former one.
+- So it is when it had ended: given back, silent, or failed by Peace. A question that comes late
+  begins it once more while its uploads still write to places of before. No two requests to Peace
+  have the same life, whatever their reservations are called.
 - A client that waits, or writes, says something every `resend_ms`. One that was killed does not:
   soon its places are for others (`asking_timeout_ms`). All is volatile: clients ask again.
 """
@@ -40,7 +43,7 @@ class Reservation:
     Attributes:
         asked: Who wants them, and how many.
         heard_ms: When its client last said something.
-        life: Counts its requests to Peace.
+        life: Of its present request to Peace; no other request has the same.
         free: Chains that nobody has taken, by number.
         taken: Numbers that uploads have, or had.
         waiting: Uploads that found no free place, oldest first.
@@ -48,7 +51,7 @@ class Reservation:
 
     asked: PlacesRequested
     heard_ms: int
-    life: int = 0
+    life: int
     free: dict[int, tuple[ServerName, ...]] = field(default_factory=dict)
     taken: dict[int, None] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
@@ -79,14 +82,6 @@ class Reservation:
                 return number, servers
         return None
 
-    def begin_anew(self, asked: PlacesRequested) -> None:
-        """Another size: nothing that was granted counts."""
-        self.asked = asked
-        self.free.clear()
-        if self.taken:
-            self.life += 1
-            self.taken.clear()
-
 
 class Reservations:
     """All of them, by name. Volatile."""
@@ -95,6 +90,7 @@ class Reservations:
         """Begin without any."""
         self._max = reservations_max
         self._all: dict[str, Reservation] = {}
+        self._lives = 0
 
     def get(self, reservation: str) -> Reservation | None:
         """The one of this name."""
@@ -110,8 +106,20 @@ class Reservations:
         """A new one; None: there are too many."""
         if len(self._all) >= self._max:
             return None
-        made = self._all[asked.reservation] = Reservation(asked, now_ms)
+        made = self._all[asked.reservation] = Reservation(asked, now_ms, self._next_life())
         return made
+
+    def begin_anew(self, reservation: Reservation, asked: PlacesRequested) -> None:
+        """Another size: nothing that was granted counts."""
+        reservation.asked = asked
+        reservation.free.clear()
+        if reservation.taken:
+            reservation.life = self._next_life()
+            reservation.taken.clear()
+
+    def _next_life(self) -> int:
+        self._lives += 1
+        return self._lives
 
     def end(self, reservation: Reservation) -> None:
         """It is over."""

@@ -45,25 +45,28 @@ class ReachedOutputs:
             boundary_us: How far it is to go.
         """
         for streams, left_us in zip(self._reaching, self._left_us, strict=True):
-            if left_us is None:
-                promised_us = min(stable_us[stream] for stream in streams)
-                if from_us < promised_us < boundary_us:
-                    boundary_us = promised_us
+            if left_us is None and from_us < (promised_us := _promised_us(streams, stable_us)):
+                boundary_us = min(boundary_us, promised_us)
         return boundary_us
 
     def touched(self, touched: Collection[int], stable_us: Sequence[int]) -> None:
         """A tentative pass went without these streams, or with what is tentative of them."""
         for number, streams in enumerate(self._reaching):
             if self._left_us[number] is None and any(stream in touched for stream in streams):
-                self._left_us[number] = min(stable_us[stream] for stream in streams)
+                self._left_us[number] = _promised_us(streams, stable_us)
 
     def waits(self, stable_us: Sequence[int]) -> bool:
         """Whether more could be put out of one as stable, if the node went back."""
         return any(
-            left_us is not None and min(stable_us[stream] for stream in streams) > left_us
+            left_us is not None and _promised_us(streams, stable_us) > left_us
             for streams, left_us in zip(self._reaching, self._left_us, strict=True)
         )
 
     def went_back(self) -> None:
         """Nothing is tentative any more."""
         self._left_us = [None] * len(self._reaching)
+
+
+def _promised_us(streams: Sequence[int], stable_us: Sequence[int]) -> int:
+    """What these have promised together."""
+    return min(stable_us[stream] for stream in streams)

@@ -30,6 +30,11 @@ def test_every_invariant_holds_under_all_faults() -> None:
     assert reached["replica with other tuples"] > 0
 
 
+def test_who_falls_silent_before_it_has_said_that_it_has_records_is_idle_to_the_others() -> None:
+    """It got its first record for a while 27 ms before its pause."""
+    assert simulate_topics(406603).invariant is None
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     digests = [simulate_topics(seed).digest for seed in range(5)]
     assert digests == [simulate_topics(seed).digest for seed in range(5)]

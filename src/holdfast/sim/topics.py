@@ -260,11 +260,13 @@ class TopicWorld:
         self._scheduler.note(f"{kind} {number} {length_ms}")
         if kind == "kill":
             instance.is_dead = True
+            self._is_silent(instance, 400)
             self.after(self.draw("faults", 50, 400), lambda: self.replace_if(instance))
         elif kind == "replace while it writes":
             self.replace_if(instance)
         elif kind == "pause":
             instance.paused_until_ms = self.now_ms + length_ms
+            self._is_silent(instance, length_ms)
             if self.percent("faults", 50):
                 self.after(length_ms // 2, lambda: self.replace_if(instance))
         elif kind in ("broker away", "broker out of reach"):
@@ -276,6 +278,14 @@ class TopicWorld:
             self.floors = self._floors()
         else:
             self._make_anew()
+
+    def _is_silent(self, instance: Instance, length_ms: int) -> None:
+        """It says nothing for so long; nor has it, perhaps, that it is not idle any more."""
+        place = instance.place
+        said_ms = place.not_idle_since_ms + _KNOWN_MS
+        is_current = self.current[instance.number] is instance
+        if is_current and place.not_idle_since_ms <= self.now_ms < said_ms:
+            place.not_idle_since_ms = self.now_ms + length_ms
 
     def replace_if(self, instance: Instance) -> None:
         """Replace it, unless that has been done."""

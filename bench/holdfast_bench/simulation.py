@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.sim.beside import BESIDE, world_of
-from holdfast.sim.campaign import run_all
+from holdfast.sim.campaign import Crew, Summary
 from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import measure_all
-from holdfast.sim.seeds import Outcome, Run, simulate
+from holdfast.sim.seeds import Run, simulate
 from holdfast_bench import pieces
 from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.spine import commit, machine
@@ -66,7 +67,10 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
     campaign = pieces.load(sizes.file)
     if sizes.real_faults:
         _real(campaign, sizes, say)
-    pieces.in_batches(sizes.seeds, _SAY_EVERY, lambda n: _simulated(campaign, sizes, n, say))
+    with Crew(sizes.processes) as crew:
+        pieces.in_batches(
+            sizes.seeds, _SAY_EVERY, lambda n: _simulated(campaign, sizes, crew, n, say)
+        )
     counts = pieces.counting(campaign, lambda seed: simulate(Run(seed)).digest)
     say(f"{pieces.total(counts['simulated']).get('runs', 0)} seeds count on this code")
     scale = [measured.to_json() for measured in measure_all(say)] if sizes.has_scale else []
@@ -102,22 +106,25 @@ def _real(campaign: dict[str, Any], sizes: CampaignSizes, say: Callable[[str], N
 
 
 def _simulated(
-    campaign: dict[str, Any], sizes: CampaignSizes, wanted: int, say: Callable[[str], None]
+    campaign: dict[str, Any],
+    sizes: CampaignSizes,
+    crew: Crew,
+    wanted: int,
+    say: Callable[[str], None],
 ) -> int:
-    def tell(outcome: Outcome) -> None:
-        if outcome.invariant is not None:
-            say(f"{outcome.violation}\n  {outcome.run.command()}")
-
-    done = campaign["simulated"]
+    done, started_s = campaign["simulated"], time.monotonic()
     first = pieces.next_seed(done, sizes.first_seed)
     runs = [Run(seed) for seed in range(first, first + wanted)]
-    summary = run_all(runs, processes=sizes.processes, progress=tell)
-    beside = run_all(
-        [Run(run.seed, dataflow=world_of(run.seed)) for run in runs],
-        processes=sizes.processes,
-        progress=tell,
-    )
-    summary.violations += beside.violations
+    beside = [Run(run.seed, dataflow=world_of(run.seed)) for run in runs]
+    summary = Summary()
+    for outcome in crew.outcomes(runs + beside):
+        if outcome.invariant is not None:
+            say(f"{outcome.violation}\n  {outcome.run.command()}")
+        if outcome.run.dataflow in BESIDE:
+            summary.violations += [outcome] if outcome.invariant is not None else []
+        else:
+            summary.add(outcome)
+    summary.real_s = time.monotonic() - started_s
     lists = {
         "beside": dict(Counter(world_of(run.seed) for run in runs)),
         "pairs_of_faults_met": sorted(f"{a} and {b}" for a, b in summary.pairs),

@@ -6,11 +6,15 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.sim.seeds import Outcome, Run, simulate
+
+if TYPE_CHECKING:
+    from multiprocessing.pool import Pool
 
 _CHUNK = 8
 SITUATIONS = (
@@ -109,29 +113,49 @@ class Summary:
         }
 
 
+class Crew:
+    """Processes that run seeds. Each takes seconds to come up, so they stay for many runs."""
+
+    def __init__(self, processes: int | None = None) -> None:
+        """So many, by default one a core; they come up with the first runs that are worth it."""
+        self._processes = processes or os.cpu_count() or 1
+        self._stack = ExitStack()
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> Self:
+        """Nothing runs yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the processes."""
+        self._stack.close()
+
+    def outcomes(self, runs: Sequence[Run]) -> Iterator[Outcome]:
+        """Run them; the order of outcomes is theirs."""
+        if self._processes == 1 or len(runs) <= _CHUNK:
+            return map(simulate, runs)
+        if self._pool is None:
+            count = min(self._processes, len(runs) // _CHUNK + 1)
+            pool = multiprocessing.get_context("spawn").Pool(count)
+            self._pool = self._stack.enter_context(pool)
+        return self._pool.imap(simulate, runs, chunksize=_CHUNK)
+
+
 def run_all(
     runs: Iterable[Run],
     *,
     processes: int | None = None,
     progress: Callable[[Outcome], None] = lambda _: None,
 ) -> Summary:
-    """Run them on so many processes (by default one a core); the order of outcomes is theirs."""
-    summary = Summary()
-    started_s = time.monotonic()
-    for outcome in _outcomes(list(runs), processes or os.cpu_count() or 1):
-        summary.add(outcome)
-        progress(outcome)
-    summary.real_s = time.monotonic() - started_s
+    """Run them on so many processes (by default one a core), and add them up."""
+    with Crew(processes) as crew:
+        started_s = time.monotonic()
+        summary = Summary()
+        for outcome in crew.outcomes(list(runs)):
+            summary.add(outcome)
+            progress(outcome)
+        summary.real_s = time.monotonic() - started_s
     return summary
-
-
-def _outcomes(runs: list[Run], processes: int) -> Iterator[Outcome]:
-    if processes == 1 or len(runs) <= _CHUNK:
-        yield from map(simulate, runs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(min(processes, len(runs) // _CHUNK + 1)) as pool:
-        yield from pool.imap(simulate, runs, chunksize=_CHUNK)
 
 
 def shrink(outcome: Outcome, *, seconds: float = 60.0) -> Outcome:

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import deque
 
 import pytest
 
-from holdfast.core.haunit.loop_progress import Entrance, Laps
+from holdfast.core.haunit.loop_progress import Entrance, Laps, known_at
 from holdfast.core.model.ids import BEGINNING_US, END_US, StreamId
 from holdfast.core.model.notes import LoopMark
+from holdfast.core.recovery.loop_state import EntranceState, LoopState
+from holdfast.core.recovery.restart_point import RestartPoint
 
 Tuple = tuple[int, int]
 """Its time, and how often it goes round yet."""
 
 
+BEGINNING = RestartPoint()
+
+
 def stream(sender: str, i: int, j: int) -> StreamId:
     return StreamId(f"{sender}{i}>{j}")
+
+
+def point(
+    laps: dict[str, int],
+    known: LoopState,
+    boundary_us: int = BEGINNING_US,
+    *,
+    is_older: bool = False,
+) -> RestartPoint:
+    """A restart point as it is read, of this version or an earlier one."""
+    value = RestartPoint(1, boundary_us=boundary_us, laps=laps, loop=known).to_json()
+    if is_older:
+        del value["loop"]
+    return RestartPoint.from_json(json.loads(json.dumps(value)))
 
 
 class Model:
@@ -30,14 +50,14 @@ class Model:
         pairs = [(i, j) for i in self.all for j in self.all]
         self.out: dict[tuple[int, int], deque[Tuple | LoopMark]] = {p: deque() for p in pairs}
         self.back: dict[tuple[int, int], deque[Tuple | LoopMark]] = {p: deque() for p in pairs}
-        self.entrances = [Entrance(BEGINNING_US) for _ in self.all]
+        self.entrances = [Entrance(EntranceState(BEGINNING_US)) for _ in self.all]
         self.marks = [self._laps("back", "out", i) for i in self.all]
         self.bodies = [self._laps("out", "back", i) for i in self.all]
-        self.said: list[LoopMark | None] = [None] * instances
 
-    def _laps(self, into: str, out: str, i: int) -> Laps:
+    def _laps(self, into: str, out: str, i: int, begins: RestartPoint = BEGINNING) -> Laps:
         inputs = [stream(into, j, i) for j in self.all]
-        return Laps(inputs, [stream(out, i, j) for j in self.all], {})
+        outputs = [stream(out, i, j) for j in self.all]
+        return Laps(inputs, outputs, begins.laps, (begins.loop or LoopState()).waiting)
 
     def step(self) -> None:
         i = self.rng.choice(self.all)
@@ -87,16 +107,34 @@ class Model:
         marks, entrance = self.marks[i], self.entrances[i]
         if not marks.has_all(marks.put):
             return
-        said = self.said[i]
+        said = entrance.back
         if said is None or said.lap < marks.put:
-            said = self.said[i] = marks.least(marks.put)
+            said = marks.least(marks.put)
             early = LoopMark(said.lap, said.open_us, said.open_us) if self.short else said
             entrance.lap_is_back(early)
-        if entrance.may_gain(self.passed_us[i]):
+            entrance.back = said
+        if entrance.may_gain(self.passed_us[i], marks.put):
             mark = entrance.next_mark(said, self.passed_us[i])
             marks.put = mark.lap
             for j in self.all:
                 self.out[i, j].append(mark)
+
+    def replace(self, i: int, *, is_older: bool = False) -> None:
+        """Entrance and body begin where they stand, with what their restart points say.
+
+        Args:
+            i: Which.
+            is_older: An earlier version has written the points.
+        """
+        known = self.entrances[i].known
+        entrance = LoopState(self.marks[i].waiting, known)
+        promised_us = min(known.promised_us, self.passed_us[i])
+        begins = point(self.marks[i].point, entrance, promised_us, is_older=is_older)
+        body = point(self.bodies[i].point, LoopState(self.bodies[i].waiting), is_older=is_older)
+        self.entrances[i] = Entrance(known_at(begins))
+        self.marks[i] = self._laps("back", "out", i, begins)
+        self.bodies[i] = self._laps("out", "back", i, body)
+        self.passed_us[i] = BEGINNING_US
 
     @property
     def is_over(self) -> bool:
@@ -122,6 +160,33 @@ def test_nothing_older_than_what_is_promised_comes_back_and_the_end_is_promised(
         )
 
 
+@pytest.mark.parametrize("instances", [1, 2, 3])
+def test_whoever_is_replaced_knows_of_laps_what_its_predecessor_did(instances: int):
+    for seed in range(100):
+        model = Model(random.Random(seed), instances)
+        for _ in range(20_000):
+            if model.is_over:
+                break
+            model.step()
+            if model.rng.random() < 0.05:
+                model.replace(model.rng.choice(model.all))
+        assert model.is_over, seed
+
+
+def test_a_loop_ends_that_begins_with_points_of_an_earlier_version_whenever_it_stopped():
+    for seed in range(200):
+        model = Model(random.Random(seed), 3)
+        for _ in range(seed * 5):
+            model.step()
+        for i in model.all:
+            model.replace(i, is_older=True)
+        for _ in range(20_000):
+            if model.is_over:
+                break
+            model.step()
+        assert model.is_over, seed
+
+
 def test_one_lap_less_is_not_safe_with_several_instances():
     unsafe = 0
     for seed in range(100):
@@ -140,9 +205,9 @@ def test_an_idle_loop_is_silent():
     assert [marks.put for marks in model.marks] == laps
 
 
-def test_a_replacement_holds_what_it_had_taken_of_a_lap_for_saying_nothing():
+def test_of_points_of_an_earlier_version_what_was_taken_of_a_lap_says_nothing():
     one, other = stream("back", 0, 0), stream("back", 1, 0)
-    laps = Laps([one, other], [stream("out", 0, 0)], {one: 3, other: 2, stream("out", 0, 0): 3})
+    laps = Laps([one, other], [stream("out", 0, 0)], {one: 3, other: 2, stream("out", 0, 0): 3}, {})
     assert laps.put == 3
     laps.take(one, LoopMark(3, 9, 9))
     laps.take(other, LoopMark(3, 7, 8))
@@ -152,8 +217,38 @@ def test_a_replacement_holds_what_it_had_taken_of_a_lap_for_saying_nothing():
 
 def test_a_lap_that_a_later_mark_has_replaced_says_nothing():
     one = stream("back", 0, 0)
-    laps = Laps([one], [stream("out", 0, 0)], {})
+    laps = Laps([one], [stream("out", 0, 0)], {}, {})
     laps.take(one, LoopMark(2, 5, 5))
     assert laps.has_all(1)
     assert laps.least(1) == LoopMark(1, BEGINNING_US, BEGINNING_US)
     assert laps.least(2) == LoopMark(2, 5, 5)
+
+
+def test_what_is_known_of_laps_is_read_as_it_was_written():
+    one, mark = stream("back", 0, 0), LoopMark(4, END_US, BEGINNING_US)
+    for known in (
+        LoopState(),
+        LoopState({one: (LoopMark(3, 1, 2), mark)}),
+        LoopState({one: (mark,)}, EntranceState(5, 6, END_US, LoopMark(2, 7, 8), 9)),
+        LoopState({}, EntranceState(BEGINNING_US)),
+    ):
+        assert point({one: 4}, known).loop == known
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {"waiting": []},
+        {"waiting": {"a": [[1, 2]]}},
+        {"waiting": {"a": [[2, 0, 0], [2, 0, 0]]}},
+        {"entrance": None},
+        {"entrance": [0, 0, 0]},
+        {"entrance": [0, 0, 0, True]},
+        {"entrance": [0, 0, 0, 2**63]},
+        {"entrance": [0, 0, 0, 0], "back": 1},
+    ],
+)
+def test_what_says_nothing_of_laps_is_refused(value: object):
+    with pytest.raises(ValueError, match=r"laps|marks"):
+        RestartPoint.from_json(RestartPoint().to_json() | {"loop": value})

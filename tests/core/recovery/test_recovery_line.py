@@ -8,10 +8,18 @@ import random
 import pytest
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import NodeId, StreamId
-from holdfast.core.recovery.checkpoint_graph import LIVE, Channel, CheckpointGraph, Place
+from holdfast.core.model.ids import END_US, NodeId, StreamId
+from holdfast.core.recovery.checkpoint_graph import (
+    LIVE,
+    Channel,
+    CheckpointGraph,
+    Place,
+    place_of,
+)
+from holdfast.core.recovery.loop_state import EntranceState, LoopState
 from holdfast.core.recovery.recovery_line import NoLine, recovery_line
 from holdfast.core.recovery.recovery_plan import recovery_plan
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.recovery.z_paths import useless_checkpoints
 from holdfast.sim.lines.world import newest_line_by_brute_force
 
@@ -207,3 +215,17 @@ def test_checkpoints_that_are_newer_than_the_line_are_counted():
     plan = recovery_plan(points, live, (AB, BC))
     assert plan.back_to == {A: 1, B: 1}
     assert plan.rolled_past == 1
+
+
+def test_an_entrance_goes_back_that_has_told_its_loop_of_a_boundary_that_is_not_promised_again():
+    """It acts on the boundary only when the loop has come as far; its marks are on their way."""
+    told, has_not = (
+        RestartPoint(n, boundary_us=3, loop=LoopState({}, EntranceState(3, open_us)))
+        for n, open_us in ((2, END_US), (1, 3))
+    )
+    sender, receiver = Place(1, promised={AB.stream: 3}), (place_of(has_not), place_of(told))
+    line = recovery_line(CheckpointGraph({A: (sender,), B: receiver}, (AB,)))
+    assert line[B].sequence == has_not.sequence
+    ended = Place(1, promised={AB.stream: END_US})
+    line = recovery_line(CheckpointGraph({A: (ended,), B: receiver}, (AB,)))
+    assert line[B].sequence == told.sequence

@@ -23,9 +23,10 @@ import numpy as np
 
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.input_order import ArrivalOrder
-from holdfast.core.haunit.loop_progress import Entrance, Laps
+from holdfast.core.haunit.loop_progress import Entrance, Laps, known_at
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.notes import LoopMark
+from holdfast.core.recovery.loop_state import LoopState
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import Arrivals, InputStream
@@ -45,7 +46,7 @@ class EntranceOrder(ArrivalOrder):
     def __init__(self, plan: NodePlan, arrivals: Arrivals, begins: Beginning) -> None:
         """Go on with what the restart point has acted on."""
         super().__init__(plan, arrivals, begins)
-        self.entrance = Entrance(begins.point.boundary_us)
+        self.entrance = Entrance(known_at(begins.point))
         self._feedback = tuple(s for s in arrivals.streams if s.spec.is_feedback)
         self._outside = tuple(s for s in arrivals.streams if not s.spec.is_feedback)
         self._backlog_max = max(1, plan.limits.input_queue_tuples // 2)
@@ -84,8 +85,8 @@ class LoopUnit(HAUnit):
             if (spec.is_looped if self._entrance is None else spec.is_feedback)
         )
         self._looped = plan.looped_streams()
-        self.laps = Laps(tuple(marked), self._looped, begins.point.laps)
-        self._back: LoopMark | None = None  # what the last lap said that has come back
+        known = begins.point.loop or LoopState()
+        self.laps = Laps(tuple(marked), self._looped, begins.point.laps, known.waiting)
 
     def _order_of(self, begins: Beginning) -> InputOrder:
         if any(spec.is_feedback for spec in self.plan.inputs):
@@ -116,12 +117,13 @@ class LoopUnit(HAUnit):
         entrance, lap = order.entrance, self.laps.put
         if not self.laps.has_all(lap):
             return False
-        if self._back is None or self._back.lap < lap:
-            self._back = self.laps.least(lap)
-            entrance.lap_is_back(self._back)
-        if not entrance.may_gain(order.outside_us):
+        back = entrance.back
+        if back is None or back.lap < lap:
+            back = self.laps.least(lap)
+            entrance.lap_is_back(back)
+        if not entrance.may_gain(order.outside_us, lap):
             return False
-        self._put(entrance.next_mark(self._back, order.outside_us))
+        self._put(entrance.next_mark(back, order.outside_us))
         return True
 
     def _put(self, mark: LoopMark) -> None:
@@ -133,9 +135,10 @@ class LoopUnit(HAUnit):
         self.outputs.put_note(mark, self._looped, replaces=True)
 
     def cut(self, sequence: int, *, is_state_kept: bool = False) -> RestartPoint:
-        """See `HAUnit`; with the laps."""
+        """See `HAUnit`; with the laps, and what is known of them."""
         point = super().cut(sequence, is_state_kept=is_state_kept)
-        return replace(point, laps=self.laps.point)
+        entrance = None if self._entrance is None else self._entrance.entrance.known
+        return replace(point, laps=self.laps.point, loop=LoopState(self.laps.waiting, entrance))
 
     def check_invariants(self) -> None:
         """See `HAUnit`."""

@@ -9,10 +9,10 @@ at work holds more than its last checkpoint does.
 Of two neighbours' places, one stream between them, two things make an edge:
 
 - **orphan edge**: the receiver has processed tuples that the sender has not sent, taken marks of a
-  loop that it has not put, or acted on a boundary that it has not promised. What it made of them
-  would stay although they may come otherwise, or older tuples come: the receiver goes back. Not
-  behind a sender that *repeats*, which will send the same tuples under the same ids: those are
-  dropped.
+  loop that it has not put, or acted on a boundary that it has not promised, or told a loop of that.
+  What it made of them would stay although they may come otherwise, or older tuples come: the
+  receiver goes back. Not behind a sender that *repeats*, which will send the same tuples under the
+  same ids: those are dropped.
 - **missing edge**: the sender holds less than the receiver has yet to process. Going on like this
   would lose what is between: the sender goes back, to where it held that or had not sent it.
 
@@ -52,7 +52,7 @@ class Place:
         next_ids: Per output stream the id of the next output; one that is missing begins at 0.
         held_from: Per output stream the oldest tuple that can be sent again; one that is missing
             can be sent from its beginning on.
-        acted_us: The boundary that it has acted on.
+        acted_us: The boundary that it has acted on, or as an entrance told its loop of.
         promised: Per output stream the boundary that it has promised; one that is missing has been
             promised none.
         laps: In a loop, per stream the last mark that it has taken, or put.
@@ -74,10 +74,17 @@ def place_of(point: RestartPoint) -> Place:
         point.processed_before,
         point.next_ids,
         point.held_from,
-        point.boundary_us,
+        _acted_us(point),
         point.promised,
         point.laps,
     )
+
+
+def _acted_us(point: RestartPoint) -> int:
+    """An entrance acts on the input from outside later than its marks say how far that has come."""
+    if point.loop is None or point.loop.entrance is None:
+        return point.boundary_us
+    return max(point.boundary_us, point.loop.entrance.open_us)
 
 
 @dataclass(frozen=True, slots=True)

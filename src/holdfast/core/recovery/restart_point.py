@@ -27,6 +27,7 @@ from typing import Final, TypeGuard
 
 from holdfast.core.model.dropped import Ranges, require_followed
 from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation
+from holdfast.core.recovery.loop_state import LoopState
 
 _PASSES_FORMERLY: Final = "rounds"
 
@@ -102,6 +103,7 @@ class RestartPoint:
             replay (haunit/taking_part.py), with the ids at which that begins; those that are not
             named take part from there on. [HA]
         is_mirrored: Whether the state of the cut is with the node's secondary alone. [HA §4.1]
+        loop: In a loop, what is known of laps; None: nothing, or an older version has not said it.
     """
 
     sequence: int = 0
@@ -125,6 +127,7 @@ class RestartPoint:
     horizon: dict[str, int] = field(default_factory=dict)
     taking_part: dict[str, RestartPoint] = field(default_factory=dict)
     is_mirrored: bool = False
+    loop: LoopState | None = None
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -168,6 +171,8 @@ class RestartPoint:
             value["is_forced"] = True
         if self.laps:
             value["laps"] = self.laps
+        if self.loop is not None:
+            value["loop"] = self.loop.to_json()
         if self.predicted_us:
             value["predicted_us"] = self.predicted_us
         if self.dropped:
@@ -225,6 +230,7 @@ class RestartPoint:
             _ids(value.get("horizon", {})),
             _cuts(value.get("taking_part", {})),
             is_mirrored,
+            LoopState.from_json(value["loop"]) if "loop" in value else None,
         )
 
 

@@ -263,11 +263,14 @@ class Lines(Checker):
             sent, taken = places[sender], places[receiver]
             processed, next_id = taken.processed_before.get(stream, 0), sent.next_ids.get(stream, 0)
             promised_us = sent.promised.get(stream, BEGINNING_US)
-            is_ahead = taken.boundary_us > promised_us and stream not in self._feedback
+            acted_us = taken.boundary_us
+            if taken.loop is not None and taken.loop.entrance is not None:
+                acted_us = max(acted_us, taken.loop.entrance.open_us)
+            is_ahead = acted_us > promised_us and stream not in self._feedback
             if processed > next_id or is_ahead:
                 raise Violation(
                     "I-LINE",
-                    f"{receiver} has {processed} of {stream} and acted on {taken.boundary_us}, of "
+                    f"{receiver} has {processed} of {stream} and acted on {acted_us}, of "
                     f"which {sender} has sent {next_id} and promised {promised_us}",
                 )
             lap, put = taken.laps.get(stream, 0), sent.laps.get(stream, 0)

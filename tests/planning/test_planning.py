@@ -579,16 +579,17 @@ def test_every_union_across_units_is_a_unit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("guarantees", "expected"),
+    ("guarantees", "loses_input", "may_be_rebased"),
     [
-        (("gap", "precise", "precise"), (False, True, True)),
-        (("precise", "gap", "precise"), (False, False, True)),
-        (("rollback", "gap", "precise"), (False, False, False)),
-        (("precise", "rollback", "precise"), (False, False, False)),
+        (("gap", "precise", "precise"), (False, True, True), (True, True, True)),
+        (("precise", "gap", "precise"), (False, False, True), (False, True, True)),
+        (("rollback", "gap", "precise"), (False, False, False), (True, True, True)),
+        (("precise", "rollback", "precise"), (False, False, False), (False, True, True)),
+        (("precise", "precise", "precise"), (False, False, False), (False, False, False)),
     ],
 )
-def test_what_input_may_lack_follows_from_all_units_before(
-    guarantees: tuple[str, ...], expected: tuple[bool, ...]
+def test_what_input_may_be_follows_from_all_units_before(
+    guarantees: tuple[str, ...], loses_input: tuple[bool, ...], may_be_rebased: tuple[bool, ...]
 ) -> None:
     flow = Dataflow("chain")
     stream = bids(flow)
@@ -606,7 +607,8 @@ def test_what_input_may_lack_follows_from_all_units_before(
         limits=NodeLimits(),
         protection=by_unit.__getitem__,
     )
-    assert tuple(node.loses_input for node in plan.nodes) == expected
+    assert tuple(node.loses_input for node in plan.nodes) == loses_input
+    assert tuple(node.may_be_rebased for node in plan.nodes) == may_be_rebased
 
 
 DELAYED = UnitProtection(delays=DelayPlan(2_700, DuringFailure.PROCESS, 300))

@@ -28,6 +28,7 @@ from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.input_order import IdOrder
 from holdfast.core.haunit.operator_network import OperatorNetwork
+from holdfast.core.haunit.outputs.former_promises import FormerPromises
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.operators import partial_aggregate
@@ -255,6 +256,15 @@ def _promise_more_while_replaying(original: Any) -> Any:
         return produced
 
     return process
+
+
+def _promise_at_once_what_was_promised(original: Any) -> Any:
+    """Before all that came before it has been put out again."""
+
+    def subscribed(self: FormerPromises, got: Any) -> Any:
+        return original(self, replace(got, from_id=-1, had_before=-1))
+
+    return subscribed
 
 
 def _replay_one_too_few(original: Any) -> Any:
@@ -554,6 +564,9 @@ MUTANTS: dict[str, Mutant] = {
     "speaks while it replays": Mutant(OperatorNetwork, "process", _speak_while_replaying),
     "promises more while it replays": Mutant(
         OperatorNetwork, "process", _promise_more_while_replaying
+    ),
+    "promises at once what was promised": Mutant(
+        FormerPromises, "subscribed", _promise_at_once_what_was_promised
     ),
     "replays one too few": Mutant(IdOrder, "_ids_of", _replay_one_too_few),
     "never subscribes again": Mutant(HAInput, "_subscribe", _never_subscribe_again),

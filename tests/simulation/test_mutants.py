@@ -81,6 +81,7 @@ BY_ITS_NAME = {
     "partitions by incarnation": {"I-DET", "I-BND", "I-CUT"},
     "speaks while it replays": {"I-CUT", "I-DET"},
     "promises more while it replays": {"I-BND"},
+    "promises at once what was promised": {"I-BND"},
     "never subscribes again": {"I-LIVE"},
     "heeds boundaries without tuples only at the end": {"I-SOON", "I-LIVE"},
     "acknowledges what only the newest needs": {"I-ACK", "I-TRIM"},

@@ -147,4 +147,11 @@ def with_losses(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
     for node in TopologicalSorter(producers).static_order():
         direct = {plans[p].guarantee for p in producers[node] if plans[p].rebases}
         before[node] = direct.union(*(before[producer] for producer in producers[node]))
-    return tuple(replace(plan, loses_input=before[plan.node] == {Guarantee.GAP}) for plan in nodes)
+    return tuple(
+        replace(
+            plan,
+            loses_input=before[plan.node] == {Guarantee.GAP},
+            may_be_rebased=plan.rebases or bool(before[plan.node]),
+        )
+        for plan in nodes
+    )

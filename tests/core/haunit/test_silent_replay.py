@@ -1,79 +1,11 @@
 """What a node says while it replays in silence, and who waits for that."""
 
-from collections import deque
-
-import pyarrow as pa
+from circle import ONE, Circle, batch, node
 
 from holdfast.core.haunit import events
-from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment, InputSpec, NodeLimits, NodePlan, OutputSpec
-from holdfast.core.machine import Effect, Stimulus, TimerFired
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
-from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.machine import Effect
+from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
-
-SCHEMA = pa.schema([("v", pa.int64())])
-ONE = Incarnation(1)
-LIMITS = NodeLimits(input_queue_tuples=3, output_queue_tuples=2, pass_tuples=4, ack_tuples=0)
-
-
-def batch(first_id: int, times: list[int], boundary_us: int = BEGINNING_US) -> TupleBatch:
-    columns = [pa.array(times, pa.int64()), pa.array(times, pa.int64())]
-    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
-    return TupleBatch(first_id, rows, boundary_us)
-
-
-def node(name: str, inputs: str, receivers: str, point: RestartPoint | None = None) -> Node:
-    """A node that passes on what it reads; nodes are named by a letter each."""
-    reads = tuple(InputSpec(StreamId(f"{p}>{name}"), 0, SCHEMA, NodeId(p)) for p in inputs)
-    outputs = tuple(
-        OutputSpec(("port", 0), SCHEMA, (StreamId(f"{name}>{r}"),), (NodeId(r),)) for r in receivers
-    )
-    plan = NodePlan(NodeId(name), name, 0, reads, 1, (), outputs, limits=LIMITS)
-    return Node(plan, Assignment(1, ONE, point, {}), 0)
-
-
-class Circle:
-    """Nodes that hear of each other at once."""
-
-    def __init__(self, nodes: dict[str, Node]) -> None:
-        self.nodes = nodes
-        self.under_way: deque[tuple[str, Stimulus]] = deque()
-        for name, machine in nodes.items():
-            self.perform(machine.start(0))
-            for peer in nodes:
-                self.step(name, events.PeerIncarnationLearned(NodeId(peer), ONE))
-
-    def step(self, name: str, stimulus: Stimulus) -> None:
-        self.perform(self.nodes[name].step(stimulus, 1))
-
-    def perform(self, effects: list[Effect]) -> None:
-        for said in effects:
-            match said:
-                case events.SendBatch(stream, _, tuples):
-                    self.send(stream[-1], events.BatchReceived(stream, ONE, ONE, tuples))
-                case events.SendBoundary(stream, _, before, at_us):
-                    self.send(stream[-1], events.BoundaryReceived(stream, ONE, ONE, before, at_us))
-                case events.SendSubscribe(stream, _, first, needed, credit):
-                    subscribe = events.SubscribeReceived(stream, ONE, ONE, first, needed, credit)
-                    self.send(stream[0], subscribe)
-                case events.SendAck(stream, _, had, needed, credit):
-                    self.send(stream[0], events.AckReceived(stream, ONE, ONE, had, needed, credit))
-
-    def send(self, receiver: str, stimulus: Stimulus) -> None:
-        if receiver in self.nodes:
-            self.under_way.append((receiver, stimulus))
-
-    def settle(self) -> None:
-        """Until nobody has anything to say, also after its next acknowledgements."""
-        for _ in range(20):
-            for name in self.nodes:
-                self.step(name, TimerFired("ack"))
-            while self.under_way:
-                self.step(*self.under_way.popleft())
-                for name, machine in self.nodes.items():
-                    while machine.has_work:
-                        self.step(name, events.Proceed())
 
 
 def test_a_node_promises_in_silence_what_it_has_acted_on_and_puts_nothing_out() -> None:

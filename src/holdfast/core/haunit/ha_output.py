@@ -26,6 +26,7 @@ from holdfast.core.haunit.outputs.edge import Link, OutputEdge
 from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.footprint_log import FootprintLog
+from holdfast.core.haunit.outputs.former_promises import FormerPromises, Source
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
 from holdfast.core.haunit.outputs.line_gate import LineGate
@@ -43,7 +44,7 @@ from holdfast.core.queues.stream_notes import first_number_of
 from holdfast.core.recovery.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from holdfast.core.haunit.events import (
         AckReceived,
@@ -78,6 +79,7 @@ class HAOutput:
         is_secondary: bool = False,
         is_rebased: bool = False,
         has_own_time: bool = False,
+        roots: Mapping[Source, Source] | None = None,
     ) -> None:
         """Number from the restart point on.
 
@@ -91,6 +93,7 @@ class HAOutput:
             is_secondary: Whether to keep everything to itself until promoted.
             is_rebased: Whether to go on with the ids that receivers name. [HA §3.1]
             has_own_time: Whether tuples are of the processing time, and not of the input's.
+            roots: See `OperatorNetwork.roots`.
         """
         self._plan = plan
         self._has_own_time = has_own_time
@@ -106,11 +109,9 @@ class HAOutput:
         self._places = OutputPlaces(self._edges, self._sinks)
         self.kept = KeptOutput(self._edges, plan.streams_empty_at_cuts())
         self.receivers = Receivers(self._edges)
+        self._former = FormerPromises(plan, self._edges, roots)
         self.tentative = TentativeOutputs(self._feeds, self._edges)
-        for stream, batches in (restored or {}).items():
-            (self._edges.get(stream) or self._sinks[stream]).restore(batches)
-        for stream, notes in (restored_notes or {}).items():
-            self._edges[stream].queue.notes.restore(notes)
+        self._restore(restored or {}, restored_notes or {})
         if is_rebased:
             self.rebase()
         self._pass_gate: PassGate | None = None
@@ -126,6 +127,16 @@ class HAOutput:
         """Told before tuples are put out on a stream to another node: notes may have to precede."""
         self.refused_frames = self.tuples = 0  # put out so far
         self._out_before: dict[StreamId, int] = {}  # of sinks, by operators that have gone back
+
+    def _restore(
+        self,
+        restored: dict[StreamId, tuple[TupleBatch, ...]],
+        restored_notes: dict[StreamId, tuple[PlacedNote, ...]],
+    ) -> None:
+        for stream, batches in restored.items():
+            (self._edges.get(stream) or self._sinks[stream]).restore(batches)
+        for stream, notes in restored_notes.items():
+            self._edges[stream].queue.notes.restore(notes)
 
     def _new_pass_gate(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> PassGate:
         stream = self._plan.pass_stream
@@ -314,7 +325,8 @@ class HAOutput:
             self._pass_gate.promise(spec.streams, boundary_us)
             return
         for stream in spec.streams:
-            self._edges[stream].queue.promise(boundary_us)
+            promised_us = max(boundary_us, self._former.promised_us(stream))
+            self._edges[stream].queue.promise(promised_us)
 
     # -- passes of an arbitrary node ----------------------------------------------------------
 
@@ -380,6 +392,8 @@ class HAOutput:
         if self._pass_gate is not None and not was_placed:
             self._pass_gate.placed(got.stream, edge.queue.next_id)
         self.refused_frames += not is_served
+        if is_served and not got.is_secondary:
+            effects += self._former.subscribed(got)
         return is_served, effects
 
     def acknowledge(self, got: AckReceived) -> tuple[bool, list[Effect]]:

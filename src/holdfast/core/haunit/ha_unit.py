@@ -91,6 +91,7 @@ class HAUnit:
             is_secondary=begins.is_secondary,
             is_rebased=begins.is_rebased,
             has_own_time=self.network.has_own_time,
+            roots=self.network.roots(),
         )
         can_leave_out = self.order.can_stop and not begins.is_at_cut
         left_out = begins.point.taking_part if can_leave_out else {}

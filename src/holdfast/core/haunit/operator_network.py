@@ -268,6 +268,21 @@ class OperatorNetwork:
                     np.minimum(found[source], found[number], out=found[source])
         return found
 
+    def roots(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """Per port and operator where its rows come from, but for operators without state.
+
+        All ports count as one: their rows are in one order. Rows of the same root are put out, by
+        whatever output, in the order of what they are made of.
+        """
+        found = {("port", port): ("port", 0) for port in range(self._plan.port_count)}
+        for number, (spec, operator) in enumerate(
+            zip(self._plan.operators, self._operators, strict=True)
+        ):
+            before = {found[source] for source in spec.inputs}
+            passes_on = len(before) == 1 and not operator.keeps_state
+            found[("operator", number)] = before.pop() if passes_on else ("operator", number)
+        return found
+
     @property
     def is_arbitrary(self) -> bool:
         """Whether an operator depends on more than its input."""

@@ -335,6 +335,8 @@ class NodePlan:
         is_strict: Whether its replicas never share a machine.
         loses_input: Whether a unit before it has gap recovery, and none rollback: tuples may be
             missing, and come twice only where `may_repeat_after_gap`.
+        may_be_rebased: Whether it, or a unit before it, rebases its streams after a failure: one id
+            may stand for several tuples.
         delays: How long it waits for missing input; None: for as long as it takes.
         footprints: How its windows are checkpointed one by one; None: they are not.
         region: Which nodes it recovers together with, as it does not repeat; empty: it recovers
@@ -364,6 +366,7 @@ class NodePlan:
     keeps_passes: bool = False
     is_strict: bool = False
     loses_input: bool = False
+    may_be_rebased: bool = False
     delays: DelayPlan | None = None
     footprints: FootprintPlan | None = None
     region: str = ""

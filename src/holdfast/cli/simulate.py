@@ -272,12 +272,15 @@ def _print(summary: Summary, *, is_single: bool) -> None:
         out.print(outcome.violation, markup=False, style="bold red")
         out.print(f"  {outcome.run.command()}", markup=False)
     struck = ", ".join(f"{n} {kind}" for kind, n in sorted(summary.faults.items()))
-    out.print(f"faults: {struck or 'none'}", markup=False)
+    has_own_world = summary.virtual_us == 0  # It counts neither time nor, perhaps, faults.
+    if struck or not has_own_world:
+        out.print(f"faults: {struck or 'none'}", markup=False)
     if not is_single:
         met = ", ".join(f"{name} in {n}" for name, n in summary.situations.most_common())
         out.print(f"runs that met: {met or 'nothing rare'}", markup=False)
+    virtual = "" if has_own_world else f", {summary.virtual_us / 1e6:.1f} virtual seconds"
     out.print(
-        f"{summary.runs} runs, {summary.virtual_us / 1e6:.1f} virtual seconds in "
-        f"{summary.real_s:.1f} s, {len(summary.violations)} violations",
+        f"{summary.runs} runs{virtual} in {summary.real_s:.1f} s, "
+        f"{len(summary.violations)} violations",
         markup=False,
     )

@@ -7,6 +7,7 @@ in turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -50,10 +51,11 @@ def world_of(seed: int) -> str:
 
 
 def figures_of(ended: Ended) -> dict[str, Any]:
-    """What an outcome of a run can tell of it."""
+    """What an outcome of a run can tell of it; faults by kind, of worlds that count them."""
     return {
         "invariant": ended.invariant,
         "violation": ended.violation,
         "rows": getattr(ended, "rows", 0),
         "digest": getattr(ended, "digest", ""),
+        "faults": Counter(getattr(ended, "faults", ())),
     }

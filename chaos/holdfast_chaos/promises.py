@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SIDE_BY_SIDE: Final = "replicated, side by side"
 AT_LEAST_ONCE: Final = "coordinated, at least once"
 """It is drawn among those by which units recover together, and there alone."""
+EVENTUAL: Final = "eventual checkpoints"
 PROTECTIONS: Final[dict[str, Protection]] = {
     "upstream backup": UpstreamBackup(),
     "checkpoints": Checkpointed(interval="200 milliseconds"),
@@ -39,7 +40,7 @@ PROTECTIONS: Final[dict[str, Protection]] = {
     "passive standby": PassiveStandby(),
     "rollback": UpstreamBackup(guarantee="rollback"),
     "amnesia": Amnesia(),
-    "eventual checkpoints": EventualCheckpoints(share=0.2, extent="64 KiB"),
+    EVENTUAL: EventualCheckpoints(share=0.2, extent="64 KiB"),
     "uncoordinated": Uncoordinated(interval="200 milliseconds", jitter="50 milliseconds"),
     "replicated": Replicated(delay="300 milliseconds"),
     SIDE_BY_SIDE: Replicated(replicas=2, delay="300 milliseconds", reconcile="undo/redo"),
@@ -85,7 +86,7 @@ LOOP: Final = "loop"
 _ROW_BY_ROW: Final = ("q1", "q3", ARRIVAL)
 _ONLY: Final = {
     **dict.fromkeys(_WEAKER, _ROW_BY_ROW),
-    "eventual checkpoints": ("q1", "q12"),  # Windows, and what keeps nothing.
+    EVENTUAL: ("q1", "q12"),  # Windows, and what keeps nothing.
     # Replicas of the others would not agree.
     **dict.fromkeys(("replicated", SIDE_BY_SIDE), ("q1", "q3", "q8", "q12")),
     # The units of the others repeat, and recover alone.

@@ -30,6 +30,7 @@ from holdfast_chaos.promises import (
     ARRIVAL,
     BY_ARRIVAL,
     CORRECTED,
+    EVENTUAL,
     LOOP,
     SIDE_BY_SIDE,
     STANDBYS,
@@ -132,6 +133,8 @@ def draw_run(seed: int) -> RealRun:
     faults = draw_faults(draw)
     emit = draw.one_of(("final", "changes")) if query == "q12" else "final"
     protection = draw_protection(seed, query)
+    if protection == EVENTUAL:
+        emit = "final"  # Windows that put out every change close without a result.
     if protection in CORRECTED:
         faults += _draw_silences(seed)
     parallelism = draw.number(1, 1 if protection in (*STANDBYS, SIDE_BY_SIDE) else 2)

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.api.protections import Protections
+from holdfast.core.haunit.plan import NodeLimits
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
+from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.spark.launch import Cluster
+from holdfast_chaos.promises import protection_named
 from holdfast_chaos.proxy import Proxy
-from holdfast_chaos.runs import KINDS, SILENCE, draw_run, execute, routed, warm_up
+from holdfast_chaos.runs import KINDS, SILENCE, draw_run, execute, flow_of, routed, warm_up
 from holdfast_chaos.tap import Tap
 
 KILLS = 10
@@ -46,6 +50,23 @@ def test_a_seed_draws_the_same_plan_every_time() -> None:
     assert draw_run(5) != draw_run(6)
     kinds = {fault.kind for seed in range(60) for fault in draw_run(seed).faults}
     assert kinds == {*KINDS, SILENCE}
+
+
+def test_no_run_is_drawn_that_is_refused_when_it_starts(tmp_path: Path) -> None:
+    tap = Tap(tmp_path / "tap", 1 << 20)
+    runs = {(r.query, r.emit, r.protection): r for r in map(draw_run, range(2_000))}
+    for run in runs.values():
+        protections = Protections(protection_named(run.protection))
+        flow = flow_of(run, 0, tap)
+        protections.check(flow)
+        plan_dataflow(
+            flow,
+            "/q",
+            parallelism=run.parallelism,
+            limits=NodeLimits(),
+            protection=lambda unit, of=protections: of.of(unit).of_unit(),  # type: ignore[misc]
+        )
+    assert len(runs) > 50
 
 
 def test_a_silenced_source_gives_nothing_for_a_while(tmp_path: Path) -> None:

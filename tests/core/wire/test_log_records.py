@@ -151,6 +151,18 @@ def test_a_small_record_is_packed_where_what_is_shorter_is_better() -> None:
     assert bytes(large[0])[:4] != b"HFR\x04"
 
 
+@pytest.mark.parametrize("rows", [5, 2_000])
+def test_a_record_that_is_written_often_takes_nothing_of_the_pool_that_grows_by_pages(
+    rows: int,
+) -> None:
+    written, pool = batch(rows), pa.default_memory_pool()
+    before = pool.num_allocations()
+    encode_record(RecordKind.DATA, 0, 4, 100, 77, 55, written, narrows=True)
+    assert pool.num_allocations() == before
+    encode_record(RecordKind.DATA, 0, 4, 100, 77, 55, written)
+    assert pool.num_allocations() > before
+
+
 @pytest.mark.parametrize("payload", [b"", b"abc", b"\xff" * 64, struct.pack("<I", 60) + b"abc"])
 def test_a_packed_record_that_is_none_is_corrupt(payload: bytes) -> None:
     head = struct.pack("<4sBBxxIqqqIIQ", b"HFR\x04", 1, 0, 4, 100, 77, 55, 2, len(payload), 0)[:-8]

@@ -21,13 +21,16 @@ _HEADER_SLOT: Final = 2  # of a Message [Arrow, Message.fbs]
 _COMPRESSION_SLOT: Final = 3  # of a RecordBatch
 
 
-def message_parts(batch: pa.RecordBatch) -> list[bytes | pa.Buffer]:
+def message_parts(
+    batch: pa.RecordBatch, pool: pa.MemoryPool | None = None
+) -> list[bytes | pa.Buffer]:
     """The batch as an Arrow IPC message, in parts to be written one after the other.
 
-    Those of large batches are the columns' own memory: they are not copied.
+    Those of large batches are the columns' own memory: they are not copied. A small one is copied
+    to memory of a pool; None: Arrow's default.
     """
     if batch.num_rows < _COPIED_ROWS:
-        return [batch.serialize()]
+        return [batch.serialize(memory_pool=pool)]
     parts = _Parts()
     with pa.ipc.new_stream(parts, batch.schema) as stream:
         stream.write_batch(batch.slice(0, 0))  # The schema goes before it.

@@ -13,7 +13,7 @@ import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -187,6 +187,8 @@ def encode_record(
     """A record as parts to be written one after the other.
 
     `narrows`: as short as it easily can be, with offsets if it is large, or packed if it is small.
+    A small one is copied to the system's memory: where Arrow's own pool grows, the kernel clears a
+    huge page, and whoever waits for a short record would wait for some milliseconds.
     """
     payload: list[bytes | pa.Buffer] = []
     entries: list[bytes] = []
@@ -194,7 +196,7 @@ def encode_record(
     if batch is not None:
         rows = batch.num_rows
         rest, entries, has_offsets = take_out(batch, narrows=narrows)
-        payload = [*message_parts(rest), *entries]
+        payload = [*message_parts(rest, _system_pool() if narrows else None), *entries]
     magic = RECORD_MAGICS[2 if has_offsets else bool(entries)]
     size = sum(len(part) for part in payload)
     if narrows and not entries and 0 < size <= _PACKED_MAX:
@@ -263,6 +265,12 @@ def decode_record(
         batch,
         whole,
     )
+
+
+@cache
+def _system_pool() -> pa.MemoryPool:
+    """Made when it is needed: a fork has the one of its parent."""
+    return pa.system_memory_pool()
 
 
 def _packed(message: bytes) -> bytes:

@@ -267,7 +267,7 @@ class Worked:
     ) -> Parts:
         pacer = Pacer(self.share or 0.0)
         taken, spent_s, part_s, written = 0, 0.0, 0.0, 0
-        passes_s = marks_s = unmarked_s = taking_us = 0.0
+        passes_s = marks_s = unmarked_s = taking_us = saying_us = 0.0
         checks_s: list[float] = []
         worked_s: list[float] = []  # of them, on a core
 
@@ -305,12 +305,16 @@ class Worked:
                 checks_s.append(time.perf_counter() - began_s)
                 worked_s.append(time.thread_time() - began_cpu_s)
                 made_s += checks_s[-1]
-                if footprints.has_taken:
+                if records:
+                    checked = sum(each.count for each in records if has_checks(each))
+                    took_us = taking_us if checked else saying_us
+                    pacer.wrote(checked, checks_s[-1] * 1e6, took_us)
+                elif footprints.footprints_taken:
                     taking_us = checks_s[-1] * 1e6
+                else:
+                    saying_us = checks_s[-1] * 1e6
+                if footprints.has_taken:
                     break  # A pass comes before the record is made: tuples are waiting.
-                checked = sum(each.count for each in records if has_checks(each))
-                pacer.wrote(checked, checks_s[-1] * 1e6, taking_us)
-                taking_us = 0.0
             if is_due:
                 log.sync()  # A node has a thread beside it for that.
             unmarked_s += made_s

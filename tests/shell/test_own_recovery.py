@@ -146,7 +146,7 @@ def test_footprints_are_paid_when_their_record_is_written_behind_whatever_has_co
     process.now_ns = 30 * MS  # Of which there is time for one piece.
     assert asked(process, behind) == 4
     process.now_ns += MS // 4
-    behind.done([FootprintsTaken()])
+    behind.done([FootprintsTaken(4)])
     assert behind.is_eager, "the record is still to be made"
     if is_for_a_point:
         behind.stepped([written(FootprintKind.G_CHECK, 4), MARK], MS // 4)
@@ -159,6 +159,31 @@ def test_footprints_are_paid_when_their_record_is_written_behind_whatever_has_co
     assert not asked(process, behind), "0.5 ms, half as much again, at 2 %: 37.5 ms"
     process.now_ns += 17 * MS
     assert asked(process, behind)
+
+
+def test_what_has_to_be_said_is_paid_but_makes_no_piece_smaller(process: Process) -> None:
+    behind = background_of(process)
+
+    def piece(*effects: Effect, took_us: int) -> int:
+        """Wait until there is time for one; how many windows it may have."""
+        process.now_ns += 100 * MS
+        found = asked(process, behind)
+        process.now_ns += took_us * 1000
+        behind.done(list(effects))
+        return found
+
+    sizes = []
+    for _ in range(40):
+        piece(FootprintsTaken(0), took_us=900)
+        piece(written(FootprintKind.G_OPEN), took_us=300)
+        now_ns, told = process.now_ns, behind.due()
+        n = 4 if told is None else max(1, told.windows)
+        process.now_ns = now_ns + (100 + 4 * n) * 1000
+        behind.done([FootprintsTaken(n)])
+        piece(written(FootprintKind.G_OPEN), took_us=300)
+        piece(written(FootprintKind.G_CHECK, n), took_us=100)
+        sizes.append(n)
+    assert 80 < sizes[-1] < 150, "half a millisecond, of which a tenth is the record's"
 
 
 def test_whoever_has_nothing_to_write_is_asked_again_a_little_later(process: Process) -> None:

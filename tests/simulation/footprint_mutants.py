@@ -136,8 +136,8 @@ def _go_on_behind_a_zombie(original: Any) -> Any:
 
 
 def _forget_to_say_what_closed(original: Any) -> Any:
-    def end_pass(self: FootprintedWindows) -> Any:
-        said = original(self)
+    def end_pass(self: FootprintedWindows, *, closing: bool = True) -> Any:
+        said = original(self, closing=closing)
         return replace(said, closed=said.closed.slice(0, 0))
 
     return end_pass
@@ -187,11 +187,11 @@ def _take_what_a_segment_holds_again(_: Any) -> Any:
 
 
 def _open_a_tail_behind_its_pass(original: Any) -> Any:
-    def say(self: FootprintWriter, place: Any) -> Any:
+    def take_said(self: FootprintWriter, place: Any, *, closing: bool = True) -> Any:
         self._stood_at = place
-        return original(self, place)
+        return original(self, place, closing=closing)
 
-    return say
+    return take_said
 
 
 def _leave_a_tail_out(original: Any) -> Any:
@@ -239,7 +239,7 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     ),
     "opens again what has closed": _mutant(ExtentSearch, "_are_new", _open_again_what_has_closed),
     "counts open windows before the pass": _mutant(
-        FootprintWriter, "_record", _count_before_the_pass
+        FootprintWriter, "_take", _count_before_the_pass
     ),
     "counts a key from its newest footprint": _mutant(
         FootprintedWindows, "_adopt_key_words", _count_from_the_newest
@@ -269,7 +269,7 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
         FootprintedAggregate, "_set_to_nothing", _take_what_a_segment_holds_again
     ),
     "says of a tail that it opened behind its pass": _mutant(
-        FootprintWriter, "say", _open_a_tail_behind_its_pass
+        FootprintWriter, "_take_said", _open_a_tail_behind_its_pass
     ),
     "takes again what a key's sessions hold": _mutant(
         FootprintedSessions, "_replayed", _take_what_a_key_holds_again

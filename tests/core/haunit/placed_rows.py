@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def next_footprints(footprints: FootprintWriter, most: int, place: Place) -> list[TupleBatch]:
-    """The records of a piece of background work and of the one behind it."""
+    """The records of a piece of background work and of those behind it that write what it takes."""
     records = footprints.piece(most, place)
-    return [*records, *(footprints.piece(most, place) if footprints.has_taken else [])]
+    while footprints.has_taken:
+        records += footprints.piece(most, place)
+    return records
 
 
 @dataclass

@@ -213,8 +213,11 @@ def test_what_has_opened_is_a_piece_of_its_own_but_t_does_not_stand_still_for_it
     running.acknowledge()
     running.receive(10, *range(10, 16))  # Six more open.
     running.step(events.CheckWindows(3, COSTS))
-    assert running.kinds()[1:] == [[FootprintKind.G_OPEN] * 6]
+    assert len(running.log) == 1, "what has opened has been taken"
     running.receive(16, 16)  # Another one, before the next piece.
+    running.step(events.CheckWindows(3, COSTS))
+    assert running.kinds()[1:] == [[FootprintKind.G_OPEN] * 6]
+    running.step(events.CheckWindows(3, COSTS))
     running.step(events.CheckWindows(3, COSTS))
     assert running.kinds()[2:] == [[FootprintKind.G_OPEN]], "three more have been taken"
     running.step(events.CheckWindows(3, COSTS))

@@ -3,6 +3,7 @@
 import itertools
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators import footprinted_aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator, Rows
-from holdfast.core.operators.footprinted import Footprinted
+from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass
 from holdfast.core.operators.footprinted_sessions import FootprintedSessions
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.keyed_windows import KeyedWindows
@@ -300,6 +301,77 @@ def through_the_codec(batch: TupleBatch) -> TupleBatch:
     assert isinstance(found, LogRecord)
     assert found.batch is not None
     return TupleBatch(found.first_id, found.batch, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_piece_of_work_does_two_things(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    given, log = drawn(rng, 1, KINDS[kind]), Log()
+    life = Life(KINDS[kind], given, log, None, ALWAYS)
+    done: list[str] = []
+    operator, end_pass, footprints = (
+        life.operator,
+        life.operator.end_pass,
+        life.operator.footprints,
+    )
+
+    def say(*, closing: bool = True) -> WindowsOfPass:
+        done.append("says what has opened and closed" if closing else "says what has opened")
+        return end_pass(closing=closing)
+
+    def take(*some: Any) -> WindowsOfPass:
+        done.append("takes footprints")
+        return footprints(*some)
+
+    monkeypatch.setattr(operator, "end_pass", say)
+    monkeypatch.setattr(operator, "footprints", take)
+    pieces: list[list[str]] = []
+    cuts = []
+    while life.taken < len(given.rows):
+        until = given.until(life.taken + 1)
+        life.one_pass(until, given.place(until), says=False)
+        place = given.place(life.taken)
+        if life.footprints.is_check_due(place):
+            done.clear()
+            records = life.footprints.piece(2, place)
+            pieces.append([*done, *("writes a record" for _ in records)])
+            life.append(*records)
+            life.check()
+        cuts.append(life.footprints.starts(place))
+    only_opened = ["says what has opened", "takes footprints"]
+    assert all(len(piece) <= 1 or piece == only_opened for piece in pieces)
+    assert sum("takes footprints" in piece for piece in pieces) >= len(pieces) // 6
+    life.note()
+    assert life.footprints.size(given.place(life.taken)).footprints == operator.open_windows
+
+
+def test_what_has_closed_waits_for_a_piece_of_its_own() -> None:
+    kind = InSegments(10, 10)
+    rows = [(0, at, {"k": "a", "f": 0.5, "x": 1, "s": None}) for at in (1, 2, 12, 13, 22, 23)]
+    life = Life(kind, Input(rows, 1), Log(), None, ALWAYS)
+    pieces: list[list[FootprintKind]] = []
+
+    def one_piece() -> None:
+        before = len(life.log.batches)
+        life.check_some(2)
+        kinds = [batch.batch.column("kind").to_pylist() for batch in life.log.batches[before:]]
+        pieces.append([FootprintKind(kind) for record in kinds for kind in record])
+
+    life.one_pass(1, life.given.place(1))
+    life.one_pass(3, life.given.place(3), says=False)  # The first closes, the second one opens.
+    for _ in range(3):
+        one_piece()
+    assert pieces == [[], [FootprintKind.G_OPEN], [FootprintKind.R]]
+    life.one_pass(5, life.given.place(5), says=False)  # The same once more.
+    for _ in range(2):
+        one_piece()
+    assert pieces[3:] == [[], [FootprintKind.G_OPEN]]
+    assert life.operator.open_windows == 2, "one has closed, but that is still to be said"
+    life.check()
+    life.note()
+    assert life.log.batches[-1].batch.column("kind").to_pylist() == [FootprintKind.R]
+    assert life.operator.open_windows == 1
+    life.check()
 
 
 def low_of(given: Input) -> np.ndarray:

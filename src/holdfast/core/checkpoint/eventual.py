@@ -203,9 +203,16 @@ class FootprintOrder:
         self._by_number[number].done -= windows
 
 
+_MANY: Final = 256
+"""From so many on arrays count faster."""
+
+
 def _counted(numbers: np.ndarray) -> list[tuple[int, int]]:
     """Each number with how often it occurs."""
-    return list(Counter(numbers.tolist()).items())
+    if len(numbers) < _MANY:
+        return list(Counter(numbers.tolist()).items())
+    found, counts = np.unique(numbers, return_counts=True)
+    return list(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

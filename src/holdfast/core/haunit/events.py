@@ -554,7 +554,13 @@ class TrimFootprints(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FootprintsTaken(Effect):
-    """Windows have been read; their record is made when there is time to spare again. [CEC §III]"""
+    """Records have been begun; they are made when there is time to spare again. [CEC §III]
+
+    Attributes:
+        windows: How many footprints of windows were taken; 0: what has opened and closed alone.
+    """
+
+    windows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,14 @@ class Footprinted(Operator):
         """What opens from now on belongs to a generation."""
 
     @abc.abstractmethod
-    def end_pass(self) -> WindowsOfPass:
+    def end_pass(self, *, closing: bool = True) -> WindowsOfPass:
         """What has opened and closed since `begin_pass`, in any number of calls of `process`.
 
         Windows that have done both leave no trace.
+
+        Args:
+            closing: False: what has closed may be left to a later call. Until then it counts as
+                open, and has no new footprints.
         """
 
     @abc.abstractmethod

@@ -56,17 +56,17 @@ from holdfast.core.operators.written_segments import (
     NONE,
     RESTS,
     TAIL,
-    WHOLE,
-    SegmentName,
     SegmentsFound,
     SegmentsSaid,
     SetAside,
     WrittenSegments,
     joined,
+    named,
+    names_of,
     overlaid,
-    pairs_of,
     ranges_of,
     runs_of,
+    tail_of,
 )
 from holdfast.core.state.fingerprint_kernels import take_fingerprints
 from holdfast.core.state.page_manager import PageManager
@@ -129,9 +129,10 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._summed: dict[int, int] = {}  # by window a bound of the sums of those groups
         self._low = np.zeros(1, dtype=np.int64)
         self._closed_us = BEGINNING_US  # the boundary that windows were closed up to
-        none = np.zeros(0, dtype=np.int64)
         self._none = no_window(self.body_schema).slice(0, 0)
-        self._unsaid = WindowsOfPass(pairs_of([]), self._none, self._none, none, none)
+        self._one_empty = self._empty_groups(1)  # As most records of what has opened need it.
+        none, no_windows = joined([]), named([])[:, :2]
+        self._unsaid = WindowsOfPass(no_windows, self._none, self._none, none, none)
 
     @property
     def open_windows(self) -> int:
@@ -156,28 +157,30 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._touched[start] = window
         return super()._run(start, window, keys, arguments, mask)
 
-    def end_pass(self) -> WindowsOfPass:
+    def end_pass(self, *, closing: bool = True) -> WindowsOfPass:
         """As `Footprinted`: what opens are tails, as the pass has found them."""
         last_start = self._closed_us - self._spec.size_us
-        gone = {start: w for start, w in self._written.items() if start <= last_start}
+        gone: dict[int, WrittenSegments] = {}
+        if closing:
+            gone = {start: w for start, w in self._written.items() if start <= last_start}
         for start in gone:
             del self._written[start]
-        opened: list[SegmentName] = []
+        opened: list[np.ndarray] = []
         for start, window in self._touched.items():
             if start <= last_start:
                 continue
             written = self._written.setdefault(start, WrittenSegments())
             if written.tail == NONE and len(window.groups) > written.held:
                 written.tail = self._generation
-                opened.append(SegmentName(start, TAIL, WHOLE))
+                opened.append(tail_of(start))
         self._touched = {}
         if not opened and not gone:
             return self._unsaid
-        closed = [name for start, written in gone.items() for name in written.names(start)]
+        names = named(opened)
         return WindowsOfPass(
-            pairs_of([(name.start, name.segment) for name in opened]),
-            self._empty(opened),
-            self._names(closed),
+            names[:, :2],
+            self._empty(names),
+            self._names([written.names(start) for start, written in gone.items()]),
             joined([written.bound() for written in gone.values()]),
             joined([written.needed() for written in gone.values()]),
         )
@@ -201,20 +204,23 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
                     tail = np.array([written.tail], dtype=np.int64)
                     found.former.append(tail)
                     found.let_go.append(tail)
-                    found.done.append(SegmentName(start, TAIL, WHOLE))
+                    found.done.append(tail_of(start))
                     written.tail = NONE
                 if len(some) < len(wanted):
                     break
             elif left <= 0:
                 break
             at += end - first
-        bodies = self._bodies(found.said)
+        names = named([names_of(each.start, each.numbers) for each in found.said])
+        bodies = self._bodies(names, found.said)
         if found.rest:
-            bodies = pa.concat_batches([bodies, self._empty(found.rest)])
-        pairs = [(each.start, n) for each in found.said for n in each.numbers.tolist()]
-        pairs += [(name.start, name.segment) for name in found.rest]
+            rest = named(found.rest)
+            resting = self._empty(rest)
+            bodies = pa.concat_batches([bodies, resting]) if len(names) else resting
+            names = np.concatenate([names, rest])
+        names = names[np.lexsort((names[:, 1], names[:, 0]))]
         return WindowsOfPass(
-            pairs_of(sorted(pairs)),
+            names[:, :2],
             bodies,
             self._names(found.done),
             joined(found.former),
@@ -254,9 +260,11 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         found.former.append(bound.copy())
         found.let_go += [before[is_whole[:known]], bound[had_rested]]
         numbers = np.arange(first, end, dtype=np.int64)
-        no_more = numbers[:known][had_rested & is_whole[:known]].tolist()
-        found.done += [SegmentName(start, number, RESTS) for number in no_more]
-        found.rest += [SegmentName(start, number, RESTS) for number in numbers[rests].tolist()]
+        no_more = had_rested & is_whole[:known]
+        if bool(no_more.any()):
+            found.done.append(names_of(start, numbers[:known][no_more], RESTS))
+        if bool(rests.any()):
+            found.rest.append(names_of(start, numbers[rests], RESTS))
         if bool(is_whole.any()):
             lengths = np.full(end - first, SEGMENT, dtype=np.int64)
             lengths[-1] = count - (end - first - 1) * SEGMENT
@@ -280,30 +288,37 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._written = {
             start: WrittenSegments(tail=0) for start, w in states.items() if len(w.groups)
         }
-        tails = pairs_of([(start, TAIL) for start in self._written])
+        tails = named([tail_of(start) for start in self._written])[:, :2]
         segments = sum(-(-len(window.groups) // SEGMENT) for window in states.values())
         return self.footprints(tails, 0, 1, segments)
 
     # -- footprints ---------------------------------------------------------------------------
 
-    def _named(self, names: Sequence[SegmentName], groups: pa.Array) -> pa.RecordBatch:
-        if not names:
-            return self._none
-        columns = [array_over(np.array(each)) for each in zip(*names, strict=True)]
+    def _named(self, names: np.ndarray, groups: pa.Array) -> pa.RecordBatch:
+        columns = [array_over(each) for each in np.ascontiguousarray(names.T)]
         return pa.RecordBatch.from_arrays([*columns, groups], schema=self.body_schema)
 
-    def _names(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
-        """Footprints that are needed no more."""
+    def _names(self, parts: list[np.ndarray]) -> pa.RecordBatch:
+        """Footprints that are needed no more, by names."""
+        if not parts:
+            return self._none
+        names = named(parts)
         return self._named(names, pa.nulls(len(names), self._groups_type))
 
-    def _empty(self, names: Sequence[SegmentName]) -> pa.RecordBatch:
+    def _empty(self, names: np.ndarray) -> pa.RecordBatch:
         """Footprints without groups."""
-        offsets = array_over(np.zeros(len(names) + 1, dtype=np.int64))
-        none = self._none.column(_GROUPS).flatten()
-        groups = pa.LargeListArray.from_arrays(offsets, none, type=self._groups_type)
+        if not len(names):
+            return self._none
+        groups = self._one_empty if len(names) == 1 else self._empty_groups(len(names))
         return self._named(names, groups)
 
-    def _bodies(self, said: Sequence[SegmentsSaid]) -> pa.RecordBatch:
+    def _empty_groups(self, count: int) -> pa.LargeListArray:
+        """The groups of so many footprints, none of which has any."""
+        offsets = array_over(np.zeros(count + 1, dtype=np.int64))
+        none = self._none.column(_GROUPS).flatten()
+        return pa.LargeListArray.from_arrays(offsets, none, type=self._groups_type)
+
+    def _bodies(self, names: np.ndarray, said: Sequence[SegmentsSaid]) -> pa.RecordBatch:
         if not said:
             return self._none
         structs = [self._structs(each.window, each.entries) for each in said]
@@ -311,7 +326,6 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         offsets = array_over(np.array([0, *accumulate(lengths)]))
         values = structs[0] if len(structs) == 1 else pa.concat_arrays(structs)
         groups = pa.LargeListArray.from_arrays(offsets, values, type=self._groups_type)
-        names = [SegmentName(each.start, n, WHOLE) for each in said for n in each.numbers.tolist()]
         return self._named(names, groups)
 
     def _structs(self, window: AggregatedWindow, entries: np.ndarray) -> pa.StructArray:

@@ -150,8 +150,9 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         """As `Footprinted`."""
         self._generation = generation
 
-    def end_pass(self) -> WindowsOfPass:
+    def end_pass(self, *, closing: bool = True) -> WindowsOfPass:
         """As `Footprinted`: windows open with a part without rows."""
+        del closing  # All is said at once.
         states = self._directory.states()
         said = []
         for start, rows in states:

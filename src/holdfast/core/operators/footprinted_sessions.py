@@ -117,8 +117,9 @@ class FootprintedSessions(SessionWindows, Footprinted):
         self._generation = generation
         self._opening, self._closing = [], []
 
-    def end_pass(self) -> WindowsOfPass:
+    def end_pass(self, *, closing: bool = True) -> WindowsOfPass:
         """As `Footprinted`; a key whose footprint closes and opens in one pass has a newer one."""
+        del closing  # All is said at once.
         closed = _joined(self._closing)
         opened = _joined(self._opening)
         opened = opened[~np.isin(opened, closed)]

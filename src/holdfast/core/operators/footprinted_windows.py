@@ -119,8 +119,9 @@ class FootprintedWindows(KeyedWindows, Footprinted):
         self._generation = generation
         self._opened, self._closed = [], []
 
-    def end_pass(self) -> WindowsOfPass:
+    def end_pass(self, *, closing: bool = True) -> WindowsOfPass:
         """As `Footprinted`."""
+        del closing  # All is said at once.
         opened = np.concatenate([_NO_WINDOWS, *self._opened])
         found, records = self._records_of(opened)
         opened, records = opened[found], records[found]

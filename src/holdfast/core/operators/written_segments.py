@@ -20,12 +20,29 @@ WHOLE: Final = 0
 RESTS: Final = 1
 
 
-class SegmentName(NamedTuple):
-    """Of a footprint: the window, the segment, which part."""
+def names_of(start: int, segments: np.ndarray, part: int = WHOLE) -> np.ndarray:
+    """Of footprints of a window: the window, the segment, which part. int64 (n, 3).
 
-    start: int
-    segment: int
-    part: int
+    Args:
+        start: Of the window.
+        segments: int64 (n,), their numbers.
+        part: The same of all.
+    """
+    names = np.empty((len(segments), 3), dtype=np.int64)
+    names[:, 0], names[:, 1], names[:, 2] = start, segments, part
+    return names
+
+
+def tail_of(start: int) -> np.ndarray:
+    """The name of a window's tail. int64 (1, 3)."""
+    return np.array([(start, TAIL, WHOLE)], dtype=np.int64)
+
+
+def named(parts: list[np.ndarray]) -> np.ndarray:
+    """All of these names. int64 (n, 3)."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([np.zeros((0, 3), dtype=np.int64), *parts])
 
 
 @dataclass(slots=True)
@@ -58,18 +75,24 @@ class WrittenSegments:
         """How many footprints are needed."""
         return len(self.generations) + self.rests + (self.tail != NONE)
 
-    def names(self, start: int) -> list[SegmentName]:
-        """Those."""
-        wholes = [SegmentName(start, number, WHOLE) for number in range(len(self.generations))]
-        wholes += [SegmentName(start, number, RESTS) for number in self.resting.tolist()]
-        return wholes if self.tail == NONE else [*wholes, SegmentName(start, TAIL, WHOLE)]
+    def names(self, start: int) -> np.ndarray:
+        """Those, as `names_of` has them."""
+        wholes = names_of(start, np.arange(len(self.generations)))
+        parts = [wholes, names_of(start, self.resting, RESTS)] if self.rests else [wholes]
+        if self.tail != NONE:
+            parts.append(tail_of(start))
+        return np.concatenate(parts) if len(parts) > 1 else wholes
 
     def bound(self) -> np.ndarray:
         """The generations that bind T, int64."""
-        return np.append(self.binding, [self.tail] * (self.tail != NONE)).astype(np.int64)
+        if self.tail == NONE:
+            return self.binding
+        return np.append(self.binding, self.tail)
 
     def needed(self) -> np.ndarray:
         """The generations of all of them, int64."""
+        if not self.rests:
+            return self.bound()
         return np.concatenate([self.bound(), self.generations[self.resting]])
 
 
@@ -97,15 +120,16 @@ class SegmentsFound:
 
     Attributes:
         said: Segments that are written.
-        rest: Second parts of those that rest.
-        done: Footprints that are needed no more, beside those that others take the place of.
+        rest: The names of second parts of those that rest.
+        done: Those of footprints that are needed no more, beside those that others take the place
+            of.
         former: int64 each, the generations that no longer bind T.
         let_go: int64 each, those of footprints that are needed no more.
     """
 
     said: list[SegmentsSaid] = field(default_factory=list)
-    rest: list[SegmentName] = field(default_factory=list)
-    done: list[SegmentName] = field(default_factory=list)
+    rest: list[np.ndarray] = field(default_factory=list)
+    done: list[np.ndarray] = field(default_factory=list)
     former: list[np.ndarray] = field(default_factory=list)
     let_go: list[np.ndarray] = field(default_factory=list)
 
@@ -131,13 +155,10 @@ def overlaid(words: np.ndarray, first: int, new: np.ndarray) -> np.ndarray:
     return words if known == len(new) else np.concatenate([words, new[known:]])
 
 
-def pairs_of(rows: list[tuple[int, int]]) -> np.ndarray:
-    """int64 (n, 2)."""
-    return np.array(rows, dtype=np.int64).reshape(-1, 2)
-
-
 def joined(parts: list[np.ndarray]) -> np.ndarray:
     """int64, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 

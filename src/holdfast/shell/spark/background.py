@@ -2,9 +2,10 @@
 
 Between two turns of the loop the node may be asked to write windows: so many that it takes half a
 millisecond, as it has cost of late, and so often that it keeps to its share of the time. It takes
-their footprints, and writes them when it is asked again, behind whatever has come meanwhile. A node
-that has nothing to write is asked again a little later. With the question it hears what recoveries
-cost: how long it took this process to come to work, and what its passes take.
+their footprints, and writes them when it is asked again, behind whatever has come meanwhile. What
+has opened and closed it takes and writes likewise. A node that has nothing to write is asked again
+a little later. With the question it hears what recoveries cost: how long it took this process to
+come to work, and what its passes take.
 
 The records before restart points are paid from the same share. The node hears how far apart points
 are to be, twice a second even if there is no time for windows.
@@ -65,6 +66,7 @@ class Background:
         self._tuple_us, self._measured_ns = 0.0, 0
         self._asked = 0  # how many windows it may have written
         self._taking_us = 0.0  # how long footprints took that are not written yet
+        self._saying_us = 0.0  # and what had to be said, where it is written first
         self._has_more = False
 
     @property
@@ -117,23 +119,29 @@ class Background:
         now_ns = time.monotonic_ns()
         took_us = (now_ns - self._began_ns) / 1000
         records = self._records(effects)
-        has_taken = any(isinstance(effect, FootprintsTaken) for effect in effects)
-        if has_taken:
-            self._taking_us = took_us
+        taken = [effect.windows for effect in effects if isinstance(effect, FootprintsTaken)]
+        if taken:
+            if any(taken):
+                self._taking_us = took_us
+            else:
+                self._saying_us = took_us
         else:
             self._wrote(records, took_us)
         if not self._asked:
             return
-        self._has_more = has_taken or bool(records)
+        self._has_more = bool(taken or records)
         if not self._has_more:
             self._rests_to_ns = now_ns + _NOTHING_TO_DO_NS
 
     def _wrote(self, records: list[TupleBatch], took_us: float) -> None:
-        """Tell what these records have cost, and what was taken for them."""
+        """Tell what these records have cost, and to take what is in them."""
         assert self._pacer is not None
         written = sum(each.count for each in records if has_checks(each))  # Others had to be said.
-        self._pacer.wrote(written, took_us, self._taking_us)
-        self._taking_us = 0.0
+        self._pacer.wrote(written, took_us, self._taking_us if written else self._saying_us)
+        if written:
+            self._taking_us = 0.0
+        else:
+            self._saying_us = 0.0
 
 
 class OwnRecovery:

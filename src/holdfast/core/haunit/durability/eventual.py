@@ -134,7 +134,9 @@ class Eventual(Durability):
         if footprints.has_taken:
             self.note_again()  # T may move on, without a pass.
         effects = self._append(footprints.piece(check.windows, place))
-        return [*effects, FootprintsTaken()] if footprints.has_taken else effects
+        if not effects and footprints.has_taken:
+            return [FootprintsTaken(footprints.footprints_taken)]
+        return effects
 
     # -- restart points -----------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ Theory of operation. The paper has three paths in one thread:
   read behind the record of a restart point, so that more records would serve nobody; and a window
   that has opened and closed in between leaves no trace.
 - *Background*: when the shell has time to spare, the windows with the oldest footprints are written
-  (G_check), in a record of their own. It has two pieces of work, so that a tuple waits for one of
-  them only: the footprints are taken between two passes; the record is made of them between two
-  later ones, and goes to the log before any other.
+  (G_check), in a record of their own. Each part of that is a piece of work, so that a tuple waits
+  for one of them only. What has opened and closed is *taken* between two passes, footprints of
+  windows between two later ones; each record is made and goes to the log in a piece behind, before
+  anything else is taken, and before any restart point.
 - *Recovery*: the eventual checkpoint that core/recovery/extent.py has found is adopted; the node
   replays from T in silence.
 
@@ -25,6 +26,7 @@ of each open window belongs to one generation; the numbers of records never fall
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -107,8 +109,9 @@ class FootprintWriter:
         nothing = (0,) * streams
         self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # when it last said anything
         self._has_more_to_say = False
-        self._has_said_alone = False  # in the last piece of background work
-        self._taken: FootprintRecord | None = None  # footprints that are not in the log yet
+        self._may_have_closed = False  # windows of which that has not been said
+        self._has_said_alone = False  # in the last piece of background work that took anything
+        self._taken: deque[FootprintRecord] = deque()  # records that are not in the log yet
         self.cuts_ahead = 0
         """By how much cuts are ahead of the ids of the one input stream, which began anew."""
         if extent is not None:
@@ -187,21 +190,23 @@ class FootprintWriter:
 
         Two records if what has opened is said of the cut before the first of them.
         """
-        records = self._written()
-        if not self._has_more_to_say:
-            return records
-        self._has_more_to_say = False
-        said, before = self._operator.end_pass(), self._stood_at
+        self._take_said(place)
+        return self._written()
+
+    def _take_said(self, place: Place, *, closing: bool = True) -> None:
+        """Take what is to be said; where it can wait, only of what has opened unless `closing`."""
+        if not (self._has_more_to_say or (closing and self._may_have_closed)):
+            return
+        self._has_more_to_say, self._may_have_closed = False, not closing
+        said, before = self._operator.end_pass(closing=closing), self._stood_at
         self._stood_at = place
         if self._operator.opens_before and len(said.windows):
-            closing = said.closed.num_rows
-            none = said.former[:0]
+            closed, none = said.closed.num_rows, said.former[:0]
             opened = replace(said, closed=said.closed.slice(0, 0), former=none, let_go=none)
-            records.append(self._record(opened, FootprintKind.G_OPEN, before, closing=closing))
+            self._take(opened, FootprintKind.G_OPEN, before, closing=closed)
             said = replace(said, windows=said.windows[:0], bodies=said.bodies.slice(0, 0))
         if len(said.windows) or said.closed.num_rows:
-            records.append(self._record(said, FootprintKind.G_OPEN, place))
-        return records
+            self._take(said, FootprintKind.G_OPEN, place)
 
     def mark(self, place: Place) -> list[TupleBatch]:
         """The same, and if need be a record without windows: the newest says where the node is."""
@@ -209,7 +214,8 @@ class FootprintWriter:
         if self._last is None or not self._stands_at(place, self._last):
             self._stood_at = place
             kinds = np.array([FootprintKind.PASS], dtype=np.uint8)
-            records.append(self._numbered(self._begun(kinds, self._no_window, place)))
+            self._begin(kinds, self._no_window, place)
+            records += self._written()
         return records
 
     @staticmethod
@@ -232,25 +238,34 @@ class FootprintWriter:
         return self._objective.is_due(self.size(place))
 
     def piece(self, windows_max: int, place: Place) -> list[TupleBatch]:
-        """The record of footprints that were taken; or what has opened and closed; or take some.
+        """Write a record of what was taken; or take what has opened and closed, or footprints.
 
         Each is a piece of its own, so that no tuple waits for two. Only where every pass has more
-        to say do the last two come together, every second time: else T would stand still there.
+        to say, each second time footprints are taken with it: else T would stand still there. What
+        has closed waits for the next piece then, if the operator lets it.
         """
         if self.has_taken:
-            return self._written()
-        records = self.say(place)
-        if records and not self._has_said_alone:
-            self._has_said_alone = True
-            return records
+            return [self._numbered(self._taken.popleft())]
+        if not self._has_said_alone:
+            self._take_said(place)
+            if self._taken:
+                self._has_said_alone = True
+                return []
         self._has_said_alone = False
+        self._take_said(place, closing=False)
         self._take_footprints(windows_max, place, place.cut)
-        return records
+        return []
 
     @property
     def has_taken(self) -> bool:
-        """Whether footprints have been taken that are not in the log yet."""
-        return self._taken is not None
+        """Whether anything has been taken that is not in the log yet."""
+        return bool(self._taken)
+
+    @property
+    def footprints_taken(self) -> int:
+        """How many footprints of windows have been taken in the background, and are not there."""
+        last = self._taken[-1] if self._taken else None
+        return 0 if last is None else int((last.kinds == FootprintKind.G_CHECK).sum())
 
     def _take_footprints(self, windows_max: int, place: Place, before_cut: int) -> None:
         """Up to so many footprints, at least one, of windows whose newest ones are the oldest, and
@@ -271,43 +286,47 @@ class FootprintWriter:
         self._order.give_back(former, said.unfinished)
         if len(said.windows) or said.closed.num_rows:
             self._stood_at = place
-            self._taken = self._counted(said, FootprintKind.G_CHECK, place)
+            self._take(said, FootprintKind.G_CHECK, place)
 
     def _written(self) -> list[TupleBatch]:
-        """The record of what was taken, if anything was; none may come before it."""
-        taken, self._taken = self._taken, None
-        return [] if taken is None else [self._numbered(taken)]
+        """The records of what was taken, if anything was; none may come before them."""
+        records = [self._numbered(record) for record in self._taken]
+        self._taken.clear()
+        return records
 
     # -- records --------------------------------------------------------------------------------
 
-    def _record(
+    def _take(
         self, said: WindowsOfPass, kind: FootprintKind, place: Place, *, closing: int = 0
-    ) -> TupleBatch:
-        return self._numbered(self._counted(said, kind, place, closing=closing))
-
-    def _counted(
-        self, said: WindowsOfPass, kind: FootprintKind, place: Place, *, closing: int = 0
-    ) -> FootprintRecord:
+    ) -> None:
         """The next record, whose windows are of a generation of their own from now on."""
         kinds = np.full(len(said.windows) + said.closed.num_rows, FootprintKind.R, dtype=np.uint8)
         kinds[: len(said.windows)] = kind
         self._order.gone(said.former, said.let_go)
-        starts, first_id, written = place.starts, self.next_id, self._bytes
+        starts, (first_id, _), written = place.starts, self._ends, self._bytes
         generation = Generation(self._number, place.cut, starts, first_id, written)
         self._order.taken(generation, said.windows, said.finished)
-        bodies = said.bodies
-        if said.closed.num_rows:
+        bodies = said.bodies if len(said.windows) else said.closed
+        if len(said.windows) and said.closed.num_rows:
             bodies = pa.concat_batches([bodies, said.closed])
-        return self._begun(kinds, bodies, place, closing=closing)
+        self._begin(kinds, bodies, place, closing=closing)
 
-    def _begun(
+    def _begin(
         self, kinds: np.ndarray, bodies: pa.RecordBatch, place: Place, *, closing: int = 0
-    ) -> FootprintRecord:
+    ) -> None:
         """The next record, behind which `closing` windows are open that the pass has closed."""
         open_windows = self._operator.open_windows + closing
-        mark = PassMark(open_windows, place.cut, place.boundary_us, place.starts, self._follows)
-        self._last, self._last_id = place, self.next_id
-        return FootprintRecord(self.next_id, mark, kinds, bodies)
+        first_id, follows = self._ends
+        mark = PassMark(open_windows, place.cut, place.boundary_us, place.starts, follows)
+        self._last, self._last_id = place, first_id
+        self._taken.append(FootprintRecord(first_id, mark, kinds, bodies))
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """The first row of the next record, and where the one that it follows ends."""
+        if not self._taken:
+            return self.next_id, self._follows
+        return self._taken[-1].next_id, self._taken[-1].next_id
 
     def _numbered(self, record: FootprintRecord) -> TupleBatch:
         """The same as it goes to the log."""

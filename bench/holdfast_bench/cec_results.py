@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.protections import EventualCheckpoints, Protection, UpstreamBackup
+from holdfast.api.protections import (
+    Checkpointed,
+    EventualCheckpoints,
+    Protection,
+    UpstreamBackup,
+)
 from holdfast.api.windows import tumbling
 from holdfast.shell.sources.base import SourceReader
 from holdfast.shell.storage.paths import stream_path
@@ -33,6 +38,7 @@ RATE: Final = 100_000
 PROTECTIONS: Final[dict[str, Protection]] = {
     "UpstreamBackup": UpstreamBackup(),
     "EventualCheckpoints": EventualCheckpoints(share=0.02, recovery="1 second"),
+    "Checkpointed": Checkpointed(interval="5 seconds"),
 }
 _KEYS: Final = 16
 """Of windows that close."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import (
+    CHECKPOINT_FOLDER,
     Checkpointed,
     EventualCheckpoints,
     Protection,
@@ -155,7 +156,7 @@ def _kill(query: Query, sizes: Sizes, number: int) -> dict[str, Any]:
 
 def _stored(run: Path) -> list[Path]:
     """Files that the protection of the node has left."""
-    folders = (run / "footprints", run / "checkpoints")
+    folders = (run / "footprints", run / CHECKPOINT_FOLDER)
     return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
 

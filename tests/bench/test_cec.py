@@ -3,7 +3,8 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from holdfast_bench import cec, cec_page, cec_targets
+from holdfast.api.protections import CHECKPOINT_FOLDER
+from holdfast_bench import cec, cec_page, cec_spark, cec_targets
 
 
 def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path: Path) -> None:
@@ -28,6 +29,14 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     assert "written_per_changed" not in fast
     assert slow["longest_on_core_ms"] > 0
     assert 0 < slow["pass_ratio"] < 20
+
+
+def test_what_a_protection_has_stored_is_found(tmp_path: Path) -> None:
+    for name in ("footprints", CHECKPOINT_FOLDER, "spill"):
+        (tmp_path / name / "counts[0]").mkdir(parents=True)
+        (tmp_path / name / "counts[0]" / "some").write_text(name)
+    found = {path.read_text() for path in cec_spark._stored(tmp_path)}
+    assert found == {"footprints", CHECKPOINT_FOLDER}
 
 
 def test_kills_are_joined_with_those_of_before() -> None:

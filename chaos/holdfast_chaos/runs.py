@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -408,15 +408,30 @@ def strike(
     return True
 
 
+def incarnations_astray(failures: Iterable[Mapping[str, Any]], *, has_two: bool) -> list[str]:
+    """Failures of incarnations that had failed or been replaced before.
+
+    Args:
+        failures: As `query.failures` has them, in the order in which they were noticed.
+        has_two: Whether nodes have two replicas, each an incarnation. Either may fail first.
+    """
+    astray: list[str] = []
+    failed: dict[str, list[int]] = {}
+    for failure in failures:
+        before = failed.setdefault(failure["node"], [])
+        incarnation = failure["incarnation"]
+        if incarnation in before or (not has_two and incarnation < max(before, default=0)):
+            astray.append(f"I-INC: {failure}")
+        before.append(incarnation)
+    return astray
+
+
 def _check(query: Query, outcome: RealOutcome) -> None:
     outcome.output_tuples = query.to_dataframe().count()
     if not outcome.output_tuples:
         outcome.violations.append("I-LIVE: the sink is empty")
-    newest: dict[str, int] = {}
-    for failure in query.failures:
-        if failure["incarnation"] < newest.get(failure["node"], 0):
-            outcome.violations.append(f"I-INC: {failure}")
-        newest[failure["node"]] = failure["incarnation"]
+    has_two = outcome.run.protection in STANDBYS
+    outcome.violations += incarnations_astray(query.failures, has_two=has_two)
     outcome.failures = len(query.failures)
     outcome.checkpoints = sum(c["failure"] is None for c in query.checkpoints)
     outcome.violations += [f"I-STORE: {damage}" for damage in query.damaged_checkpoints]

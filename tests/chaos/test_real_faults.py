@@ -15,7 +15,16 @@ from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.spark.launch import Cluster
 from holdfast_chaos.promises import protection_named
 from holdfast_chaos.proxy import Proxy
-from holdfast_chaos.runs import KINDS, SILENCE, draw_run, execute, flow_of, routed, warm_up
+from holdfast_chaos.runs import (
+    KINDS,
+    SILENCE,
+    draw_run,
+    execute,
+    flow_of,
+    incarnations_astray,
+    routed,
+    warm_up,
+)
 from holdfast_chaos.tap import Tap
 
 KILLS = 10
@@ -67,6 +76,19 @@ def test_no_run_is_drawn_that_is_refused_when_it_starts(tmp_path: Path) -> None:
             protection=lambda unit, of=protections: of.of(unit).of_unit(),  # type: ignore[misc]
         )
     assert len(runs) > 50
+
+
+@pytest.mark.parametrize(
+    ("failed", "astray", "astray_of_two"),
+    [((1, 2, 3), 0, 0), ((2, 1, 3), 1, 0), ((1, 1), 1, 1), ((3, 2, 3), 2, 1)],
+)
+def test_an_incarnation_fails_once_and_of_one_replica_none_behind_its_replacement(
+    failed: tuple[int, ...], astray: int, astray_of_two: int
+) -> None:
+    failures = [{"node": "a[0]", "incarnation": each} for each in failed]
+    others = [{"node": "b[0]", "incarnation": 1}]
+    assert len(incarnations_astray(others + failures, has_two=False)) == astray
+    assert len(incarnations_astray(others + failures, has_two=True)) == astray_of_two
 
 
 def test_a_silenced_source_gives_nothing_for_a_while(tmp_path: Path) -> None:

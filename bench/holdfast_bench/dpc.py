@@ -59,12 +59,15 @@ COMBINATIONS: Final = tuple(
 )
 """What is done with new tuples in a failure, and while it is corrected. [DPC §5.1]"""
 _OF_CHAIN: Final = ("process & process", "delay & delay", "process & suspend")
+_CHAINS: Final = ("once", "each")
+"""Whether a chain waits once, or each of its nodes by itself: the paper's scheme."""
 _NAMED_BY: Final = {
     "modes": ("combination", "silent_s"),
-    "chain": ("combination", "nodes"),
+    "chain": ("combination", "chain", "nodes"),
     "runs": ("seed",),
 }
 """By experiment what tells its points apart: some of them may be measured again."""
+_ORDER: Final = (*COMBINATIONS, *_CHAINS)
 _SOURCES: Final = ("a", "b", "c")
 _LEAD_S: Final = 1.5
 _SETTLE_S: Final = 1.0
@@ -209,14 +212,17 @@ def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     found["measured"] = former.get("measured", {}) | results["measured"]
     for name, keys in _NAMED_BY.items():
         if name in former and name in results:
-            points = {tuple(p[key] for key in keys): p for p in (*former[name], *results[name])}
+            # Before there was another scheme, chains waited once.
+            had = [p if "chain" in p else {"chain": _CHAINS[0], **p} for p in former[name]]
+            had = had if "chain" in keys else former[name]
+            points = {tuple(p[key] for key in keys): p for p in (*had, *results[name])}
             found[name] = [points[key] for key in sorted(points, key=_place)]
     return found
 
 
 def _place(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Of a point in the report: combinations in the paper's order, all else by number."""
-    return tuple(COMBINATIONS.index(each) if isinstance(each, str) else each for each in key)
+    return tuple(_ORDER.index(each) if isinstance(each, str) else each for each in key)
 
 
 def _how(sizes: Sizes) -> dict[str, Any]:
@@ -405,10 +411,11 @@ def _waits(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
     return points
 
 
-def _combined(wait_ms: int, combination: str) -> hf.Replicated:
+def _combined(wait_ms: int, combination: str, chain: str = _CHAINS[0]) -> hf.Replicated:
     """Two replicas, of which one serves while the other one corrects, unless both suspend."""
     during, _, then = combination.partition(" & ")
-    return _waits_ms(wait_ms, replicas=2, during_failure=during, during_stabilization=then)
+    modes = {"during_failure": during, "during_stabilization": then, "chain": chain}
+    return _waits_ms(wait_ms, replicas=2, **modes)
 
 
 def _modes(spark: SparkSession, sizes: Sizes, combinations: tuple[str, ...], say: Say) -> Points:
@@ -425,15 +432,16 @@ def _modes(spark: SparkSession, sizes: Sizes, combinations: tuple[str, ...], say
 
 
 def _chain(spark: SparkSession, sizes: Sizes, combinations: tuple[str, ...], say: Say) -> Points:
-    """By how many nodes stand behind each other."""
+    """By how many nodes stand behind each other, in both schemes."""
     points: Points = []
     for combination in (each for each in _OF_CHAIN if each in combinations):
-        for nodes in range(1, sizes.chain + 1):
-            protection = _combined(sizes.mode_wait_ms, combination)
-            found = _fail(spark, Failure(protection, 1_000, sizes.chain_failure_s, nodes))
-            points.append({"combination": combination, "nodes": nodes, **found})
-            said = f"{found['delay_new_ms']:g} ms, {found['tentative']} tentative"
-            say(f"{combination}, {nodes} nodes: {said}")
+        for chain in _CHAINS:
+            for nodes in range(1, sizes.chain + 1):
+                protection = _combined(sizes.mode_wait_ms, combination, chain)
+                found = _fail(spark, Failure(protection, 1_000, sizes.chain_failure_s, nodes))
+                points.append({"combination": combination, "chain": chain, "nodes": nodes, **found})
+                said = f"{found['delay_new_ms']:g} ms, {found['tentative']} tentative"
+                say(f"{combination}, waits {chain}, {nodes} nodes: {said}")
     return points
 
 

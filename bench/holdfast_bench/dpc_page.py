@@ -64,12 +64,13 @@ _SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "chain": (
         "A chain",
-        "Two replicas of each node; each waits 2.7 s. In the paper each node waits on its own, so "
-        "that delays and tentative tuples grow with the chain; `process & process` gives the least "
-        "delay and no more tentative tuples, `delay & delay` gains nothing, and `process & "
-        "suspend` waits for all corrections, one after the other. Here those behind follow the "
-        "first.\n\n![Delay by the number of nodes](dpc-chain.png)",
-        ("combination", "nodes", *_SEEN),
+        "Two replicas of each node; αX is 2.7 s. `chain`: `once` is Holdfast's scheme, in which those "
+        "behind go on, and back, with the first; `each` is the paper's, in which each node waits by "
+        "itself. The paper: `process & process` has a delay of αX, and the more tentative tuples "
+        "the longer the chain, as its nodes correct one after the other; `delay & delay` delays by "
+        "αX for each node, and gains nothing; `process & suspend` waits for all corrections."
+        "\n\n![Delay by the number of nodes](dpc-chain.png)",
+        ("combination", "chain", "nodes", *_SEEN),
     ),
     "interval": (
         "What order costs",
@@ -178,6 +179,11 @@ def _plot(
     return draw
 
 
+def _scheme(point: dict[str, Any]) -> str:
+    """How a chain waited, and what it did."""
+    return f"{point['combination']}, {point.get('chain', 'once')}"
+
+
 PAGE: Final = Page(
     "dpc",
     _head,
@@ -192,7 +198,7 @@ PAGE: Final = Page(
             ("failure, s", "Delay_new, ms"),
         ),
         "chain": _plot(
-            *("chain", lambda p: p["combination"], "nodes", "delay_new_ms"),
+            *("chain", _scheme, "nodes", "delay_new_ms"),
             ("nodes", "Delay_new, ms"),
         ),
         "interval": _plot(

@@ -45,7 +45,7 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
         "bound": [{"x_ms": 100, "silent_s": 0.3, **seen}],
         "waits": [{"mode": "delay", "wait_ms": 500, **seen}],
         "modes": [{"combination": "process & delay", "silent_s": 2.0, **seen}],
-        "chain": [{"combination": "process & process", "nodes": 4, **seen}],
+        "chain": [{"combination": "process & process", "chain": "each", "nodes": 4, **seen}],
         "interval": [{"interval_ms": 10, "runs": 3, "spread_ms": 0.5, **seen, "mean_ms": 4.0}],
         "cost": [{"protection": "Replicated", **seen}],
         "crash": [
@@ -68,6 +68,7 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
     }
     page = PAGE.write(results, tmp_path).read_text()
     assert "| 100 | 0.3 | 91.5 | 90 | 1,234 | 4 | True |" in page
+    assert "| process & process | each | 4 | 91.5 |" in page
     assert "| 30 | 3 | 2.0 | 1.0 | 3.0 | 0 | True |" in page
     assert "| 2 | 2 | 0 | 2 | 2 | 1 | 0 | 1 |" in page
     assert "| 1 | I-LIVE: stands |" in page
@@ -110,3 +111,16 @@ def test_points_of_other_combinations_and_lengths_stay_in_the_report() -> None:
         ("process & delay", 3.0, 3),
         ("delay & delay", 2.0, 1),
     ]
+
+
+def test_chains_of_both_schemes_stand_side_by_side_and_those_of_before_waited_once() -> None:
+    def point(nodes: int, delay_ms: int, **chain: str) -> dict[str, object]:
+        return {
+            "combination": "delay & delay", "nodes": nodes, "delay_new_ms": delay_ms, **chain
+        }  # fmt: skip
+
+    former = {"chain": [point(1, 1), point(2, 2)]}
+    new = [point(2, 3, chain="once"), point(1, 4, chain="each")]
+    found = dpc.merged(former, {"chain": new, "measured": {}})
+    said = [(p["chain"], p["nodes"], p["delay_new_ms"]) for p in found["chain"]]
+    assert said == [("once", 1, 1), ("once", 2, 3), ("each", 1, 4)]

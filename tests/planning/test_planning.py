@@ -709,6 +709,7 @@ def test_what_is_tentative_of_a_topic_goes_into_a_topic_of_its_own() -> None:
         ({"during_stabilization": "process"}, UnsupportedError, "cannot process new input while"),
         ({"reconcile": "undo"}, OptionError, "checkpoint/redo, undo/redo"),
         ({"buffer": "spill"}, OptionError, "one of block, drop"),
+        ({"chain": "twice"}, OptionError, "Replicated(chain='twice'); one of once, each"),
         ({"buffer": "drop", "replicas": 2}, UnsupportedError, "drop different tuples"),
         ({"guarantee": "gap"}, UnsupportedError, "it gives 'precise'"),
     ],
@@ -722,6 +723,28 @@ def test_what_replicated_cannot_give_is_refused(
 
 def test_the_bound_is_alpha_times_the_delay() -> None:
     assert Replicated().of_unit() == DELAYED
+
+
+@pytest.mark.parametrize(
+    ("chain", "bounds_ms"), [("once", [2_700, 2_800, 2_900]), ("each", [2_700] * 3)]
+)
+def test_in_the_papers_scheme_each_unit_of_a_chain_waits_for_the_bound_and_no_longer(
+    chain: str, bounds_ms: list[int]
+) -> None:
+    """A sink's own unit, which replicas have, waits for nothing."""
+    flow = Dataflow("chain")
+    first = bids(flow, "a").unit("first").union(bids(flow, "b"))
+    second = first.unit("second").union(bids(flow, "c"))
+    second.unit("third").filter("price > 0").sink("out")
+    plans = {
+        plan.unit: plan.delays
+        for plan in protected(flow, Replicated(chain=chain, replicas=2).of_unit()).nodes
+        if plan.delays is not None
+    }
+    found = [plans[unit] for unit in ("first", "second", "third")]
+    assert [delays.bound_ms for delays in found] == bounds_ms
+    assert [delays.waits_alone for delays in found] == [chain == "each"] * 3
+    assert not plans["out~sink"].waits_alone
 
 
 def test_replicas_are_nodes_that_read_all_replicas_of_their_producers() -> None:

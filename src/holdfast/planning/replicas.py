@@ -74,7 +74,7 @@ def _replicas_asked(protection: UnitProtection) -> int:
 def with_sinks_protected(
     flow: Graph, protection: Callable[[str], UnitProtection]
 ) -> Callable[[str], UnitProtection]:
-    """The protection of units, those of sinks included: one node, which waits as long."""
+    """The protection of units, those of sinks included: one node, which passes on what comes."""
     reads = {
         step.unit: step.inputs[0].unit
         for step in flow.sinks.values()
@@ -85,7 +85,7 @@ def with_sinks_protected(
         given = protection(reads.get(unit, unit))
         if unit not in reads or given.delays is None:
             return given
-        return replace(given, delays=replace(given.delays, replicas=1))
+        return replace(given, delays=replace(given.delays, replicas=1, waits_alone=False))
 
     return of_unit
 

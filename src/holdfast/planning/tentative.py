@@ -5,7 +5,8 @@ single stream waits for nothing; it matters if the stream comes from a unit that
 tentative results: then it passes them on. And it matters if it has replicas.
 
 Of units in a chain each waits a part of the reserve longer than those before it, so that a chain
-waits once: their tentative results are there before it goes on without them.
+waits once: their tentative results are there before it goes on without them. One that waits alone,
+as in the paper, waits for no longer than it was asked to.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def delayed_units(
 
 
 def _longer(asked: DelayPlan, parts: int, of: int) -> DelayPlan:
+    if asked.waits_alone:
+        return asked
     longer_ms = min(asked.reserve_ms * parts // of, _LONGER_MS_MAX * parts)
     return replace(asked, bound_ms=asked.bound_ms + longer_ms)
 

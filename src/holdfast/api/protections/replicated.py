@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.api.protections.base import Protection, require_guarantee
@@ -20,6 +20,8 @@ _UNDO_TUPLES: Final = {"checkpoint/redo": 0, "undo/redo": 1_000_000}
 
 _DROP: Final = "drop"
 _BUFFERS: Final = ("block", _DROP)
+_EACH: Final = "each"
+_CHAINS: Final = ("once", _EACH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Replicated(Protection):
             `block`: no more of it is read until the correction. `drop`: it goes on. What comes from
             there on is processed as tentative alone, and the correction goes without it: for good.
             `lastProgress["gaps"]` says which tuples that were, by stream and id. Of one replica.
+        chain: What a unit does with tentative results of units before it. `once`: it goes on with
+            them at once, and goes back with them; one that merges waits a little longer than those
+            before it, so that a chain waits once. `each`: the paper's scheme, to compare with. It
+            waits alpha times `delay` by itself first, and goes back when its input is corrected.
     """
 
     replicas: int = 1
@@ -65,6 +71,7 @@ class Replicated(Protection):
     during_stabilization: str | None = None
     reconcile: str = "checkpoint/redo"
     buffer: str = "block"
+    chain: str = "once"
 
     def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `OptionError` and `UnsupportedError`."""
@@ -92,6 +99,9 @@ class Replicated(Protection):
         if self.buffer not in _BUFFERS:
             ways = ", ".join(_BUFFERS)
             raise OptionError(f"Replicated(buffer={self.buffer!r}); one of {ways}")
+        if self.chain not in _CHAINS:
+            ways = ", ".join(_CHAINS)
+            raise OptionError(f"Replicated(chain={self.chain!r}); one of {ways}")
         if not is_alone and self.buffer == _DROP:
             raise UnsupportedError(
                 f"Replicated(replicas={self.replicas}, buffer='drop'); replicas would drop "
@@ -118,4 +128,5 @@ class Replicated(Protection):
         then = None if mode is None else DuringFailure(mode)
         undo_tuples = _UNDO_TUPLES[self.reconcile]
         drops = self.buffer == _DROP
-        return UnitProtection(delays=DelayPlan(*waits, self.replicas, then, undo_tuples, drops))
+        delays = DelayPlan(*waits, self.replicas, then, undo_tuples, drops)
+        return UnitProtection(delays=replace(delays, waits_alone=self.chain == _EACH))

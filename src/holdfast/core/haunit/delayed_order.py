@@ -2,13 +2,14 @@
 
 With several streams, SUnion merges as in `TimeOrder`; the consistency manager is told what has come
 and when, and says how far a pass goes, with all streams or without some. With one stream, ids are
-the order, and the unit follows it (`Follower`).
+the order, and the unit follows it (`Follower`), or waits for itself first (`WaitingFollower`).
 """
 
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.haunit.input_order import (
     IdOrder,
@@ -20,10 +21,11 @@ from holdfast.core.haunit.input_order import (
 )
 from holdfast.core.model.dropped import NONE, still_needed
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
-from holdfast.core.replication.consistency_manager import ConsistencyManager
+from holdfast.core.replication.consistency_manager import Consistency, ConsistencyManager
 from holdfast.core.replication.following import Follower
-from holdfast.core.replication.input_delay import InputDelay
+from holdfast.core.replication.input_delay import DuringFailure, InputDelay
 from holdfast.core.replication.turns import Turn
+from holdfast.core.replication.waiting_alone import OwnWait, WaitingFollower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,6 +127,7 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         super().__init__(plan, arrivals, point if begins.is_at_cut else None)
         self._droppable_from: list[int] = []  # per stream; empty: nothing is dropped
         self._drops = delays.drops
+        self._suspends = delays.during_failure is DuringFailure.SUSPEND
         keeps = plan.limits.input_queue_tuples if delays.drops else None
         self._sunion.keep_at_most(keeps, [point.dropped.get(s.stream, NONE) for s in plan.inputs])
         for number, spec in enumerate(plan.inputs):
@@ -133,7 +136,8 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         delay = InputDelay(len(plan.inputs), delays.bound_ms, delays.during_failure)
         turn = Turn(is_needed=delays.has_turns)
         during = delays.during_stabilization if delays.has_turns else None
-        self.manager = ConsistencyManager(len(plan.inputs), delay, turn, during)
+        own = OwnWait(len(plan.inputs), delays.bound_ms) if delays.waits_alone else None
+        self.manager = ConsistencyManager(len(plan.inputs), delay, turn, during, own)
         arrivals.tentative_tuples = self._sunion.tentative_tuples
 
     def ask_operators(self, closes: Closes) -> None:
@@ -184,6 +188,9 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
             self._sunion.undo(number)
             self.manager.undone(number)
         if not stream.has_tentative:
+            return
+        if self._suspends:
+            suffix.take()  # Else its producer would wait for room.
             return
         for batch in suffix.take():
             self._sunion.add_tentative(number, batch, stream.queue.taken_boundary_us)
@@ -317,10 +324,10 @@ class FollowingOrder(CorrectedOrder, IdOrder):
 
     def without_missing(self, boundary_us: int) -> Taken:
         """What has come as tentative, whatever its time."""
-        suffix = self._arrivals.streams[0].tentative
-        boundary_us = max(boundary_us, suffix.boundary_us, self._gone_to_us)
+        batches, promised_us = self._take_tentative()
+        boundary_us = max(boundary_us, promised_us, self._gone_to_us)
         taken = Taken([None] * self._plan.port_count, self._no_ids(), boundary_us)
-        batches = self._fresh(suffix.take())
+        batches = self._fresh(batches, promised_us)
         if batches:
             taken.ports[0] = rows = rows_of_batches(batches)
             taken.tuples = len(rows.time_us)
@@ -328,18 +335,22 @@ class FollowingOrder(CorrectedOrder, IdOrder):
             self.manager.went_on_to(int(rows.time_us.max()) + 1)
         return taken
 
-    def _fresh(self, batches: list[TupleBatch]) -> list[TupleBatch]:
+    def _take_tentative(self) -> tuple[list[TupleBatch], int]:
+        """All that has come, and its boundary."""
+        suffix = self._arrivals.streams[0].tentative
+        return suffix.take(), suffix.boundary_us
+
+    def _fresh(self, batches: list[TupleBatch], promised_us: int) -> list[TupleBatch]:
         """What is not older than what has been acted on; else operators would close twice.
 
         Of one run of one producer nothing is. But: 1. A replica sends tentative tuples. 2. Another
         one, read aside, sends what is stable, further than these. Or 1. A run is void. 2. The node
         waits for its turn to go back. 3. Meanwhile another run begins further back.
         """
-        (stream,) = self._arrivals.streams
         self._gone_to_us = max(self._gone_to_us, self._stable_us)
         cut = [batch.not_older_than(self._gone_to_us) for batch in batches]
         batches = [batch for batch in cut if batch.count]
-        self._gone_to_us = max(self._gone_to_us, stream.tentative.boundary_us)
+        self._gone_to_us = max(self._gone_to_us, promised_us)
         return batches
 
     def _numbered(self, first_id: int, tuples: int) -> int:
@@ -359,10 +370,110 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         self._gone_to_id = 0
 
 
+class _Came(NamedTuple):
+    """Tentative tuples that wait, when they came, and what was promised with them."""
+
+    at_ms: int
+    batches: list[TupleBatch]
+    boundary_us: int
+
+    @property
+    def tuples(self) -> int:
+        """How many."""
+        return sum(batch.count for batch in self.batches)
+
+
+class WaitingOrder(FollowingOrder):
+    """The same of a node that waits for its bound by itself. Volatile: all fields.
+
+    What comes as tentative waits here. While it has gone on with some, what is stable waits in the
+    queue.
+    """
+
+    manager: WaitingFollower
+
+    def __init__(self, plan: NodePlan, arrivals: Arrivals, delays: DelayPlan) -> None:
+        """Take what comes."""
+        super().__init__(plan, arrivals, delays)
+        turn = Turn(is_needed=delays.has_turns)
+        then = delays.during_stabilization if delays.has_turns else None
+        self.manager = WaitingFollower(turn, delays.bound_ms, delays.during_failure, then)
+        self._suspends = delays.during_failure is DuringFailure.SUSPEND
+        self._waiting: deque[_Came] = deque()
+        self._waiting_tuples = [0]
+        self._dropped_us = BEGINNING_US  # what is older has been dropped of what waits
+        self._now_ms = 0
+        arrivals.tentative_tuples = self._waiting_tuples
+
+    @property
+    def _holds_stable(self) -> bool:
+        return self.manager.state is Consistency.UP_FAILURE
+
+    @property
+    def has_news(self) -> bool:
+        """What is stable waits while the node is in up_failure; what it says is heard."""
+        if not self._holds_stable:
+            return super().has_news
+        (stream,) = self._arrivals.streams
+        queue, suffix, manager = stream.queue, stream.tentative, self.manager
+        if suffix.has_news or suffix.is_undone or queue.is_note_due:
+            return True
+        return queue.boundary_us > manager.promised_us or self._is_full(stream) != manager.is_full
+
+    def _is_full(self, stream: InputStream) -> bool:
+        return stream.queue.room(self._arrivals.held_of(stream), stream.decided_before) == 0
+
+    def merge(self, now_ms: int) -> None:
+        """Hold what has come as tentative, and tell the manager of all."""
+        (stream,) = self._arrivals.streams
+        suffix, queue, manager = stream.tentative, stream.queue, self.manager
+        self._now_ms = now_ms
+        if suffix.take_undone():
+            manager.undone()
+            self._waiting.clear()
+        suffix.overtaken(self._stable_us)
+        is_next = self._holds_stable or not (queue.has_work or queue.notes.are_pending)
+        if is_next and suffix.has_news:
+            came = _Came(now_ms, suffix.take(), suffix.boundary_us)
+            if not self._suspends:  # Else its producer would wait for room.
+                self._waiting.append(came)
+        self._drop_overtaken()
+        self._waiting_tuples[0] = sum(came.tuples for came in self._waiting)
+        manager.waits_since(self._waiting[0].at_ms if self._waiting else None)
+        manager.promised(queue.boundary_us, now_ms, is_full=self._is_full(stream))
+        manager.waits(stable=self._has_stable, tentative=is_next and bool(self._waiting))
+
+    def _drop_overtaken(self) -> None:
+        """What is older than all that has been taken as stable is void, as in the suffix."""
+        stable_us = self._stable_us
+        if not self._waiting or stable_us == self._dropped_us:
+            return
+        self._dropped_us = stable_us
+        for came in [self._waiting.popleft() for _ in range(len(self._waiting))]:
+            rest = [batch.not_older_than(stable_us) for batch in came.batches]
+            rest = [batch for batch in rest if batch.count]
+            if rest or came.boundary_us > stable_us:
+                self._waiting.append(came._replace(batches=rest))
+
+    def _take_tentative(self) -> tuple[list[TupleBatch], int]:
+        """What came so long ago that it may be taken, and its boundary."""
+        until_ms = self.manager.came_until_ms(self._now_ms)
+        taken: list[TupleBatch] = []
+        promised_us = BEGINNING_US
+        while self._waiting and self._waiting[0].at_ms <= until_ms:
+            came = self._waiting.popleft()
+            self._waiting_tuples[0] -= came.tuples
+            taken += came.batches
+            promised_us = max(promised_us, came.boundary_us)
+        return taken, promised_us
+
+
 def corrected_order(
     plan: NodePlan, arrivals: Arrivals, begins: Beginning, delays: DelayPlan
 ) -> CorrectedOrder:
     """The order of a unit that goes on without missing input; args as of `input_order`."""
     if len(plan.inputs) == 1:
-        return FollowingOrder(plan, arrivals, delays)
+        # Who suspends in a failure takes nothing tentative, whatever comes.
+        waits = delays.waits_alone or delays.during_failure is DuringFailure.SUSPEND
+        return (WaitingOrder if waits else FollowingOrder)(plan, arrivals, delays)
     return DelayedOrder(plan, arrivals, begins, delays)

@@ -227,6 +227,9 @@ class DelayPlan:
             holds, and the correction goes without the rest; else it stops reading there.
         horizon_tuples: Of one that drops: so far ahead of what was taken lies the id from which on
             a replacement may drop, too (drop_ledger.py).
+        waits_alone: Whether it waits for the bound by itself before it goes on with what units
+            before it put out as tentative, as in the paper (waiting_alone.py); else a chain waits
+            once.
     """
 
     bound_ms: int
@@ -237,6 +240,7 @@ class DelayPlan:
     undo_tuples: int = 0
     drops: bool = False
     horizon_tuples: int = 1 << 20
+    waits_alone: bool = False
 
     @property
     def has_turns(self) -> bool:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from holdfast.core.replication.input_delay import DuringFailure, InputDelay
+    from holdfast.core.replication.waiting_alone import OwnWait
 
 
 PATIENCE: Final = 4
@@ -190,6 +191,7 @@ class ConsistencyManager:
         delay: InputDelay,
         turn: Turn | None = None,
         during_stabilization: DuringFailure | None = None,
+        own_wait: OwnWait | None = None,
     ) -> None:
         """Begin as stable, where nothing has come.
 
@@ -199,6 +201,7 @@ class ConsistencyManager:
             turn: When it may correct; None: when it wants to.
             during_stabilization: What is done with new tuples while it waits for its turn; None:
                 the same as before.
+            own_wait: Until when it does not go on with what is tentative; None: it does at once.
         """
         self.delay = delay
         self.turn = turn or Turn(is_needed=False)
@@ -211,6 +214,7 @@ class ConsistencyManager:
         self._target_us = BEGINNING_US  # by the tentative passes of the last failure
         self._gone_us = BEGINNING_US  # by those since the cut, which may be behind the former
         self._outputs = ReachedOutputs()
+        self._own_wait = own_wait
         self._corrected_us = BEGINNING_US  # where the present correction ends
         self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
 
@@ -231,6 +235,8 @@ class ConsistencyManager:
         """Everything before this boundary has been processed by another incarnation."""
         self._acted_us = boundary_us
         self.delay.reached(boundary_us, now_ms)
+        if self._own_wait is not None:
+            self._own_wait.begin(now_ms)
 
     # -- what comes -------------------------------------------------------------------------
 
@@ -264,6 +270,8 @@ class ConsistencyManager:
 
     def _mind_overdue(self, now_ms: int) -> None:
         """In up_failure stable input may wait from now on."""
+        if self._own_wait is not None:
+            self._own_wait.look(self._stable_us, now_ms)
         if self._state.now is not Consistency.UP_FAILURE or self._overdue_from_ms is not None:
             return
         if self.slowest_us > self._acted_us or self._outputs.waits(self._stable_us):
@@ -324,6 +332,9 @@ class ConsistencyManager:
     def due_ms(self) -> int | None:
         """When there will be a step to do though nothing comes; None: never."""
         due_ms = self.delay.due_ms()
+        if self._own_wait is not None and self._state.now is not Consistency.UP_FAILURE:
+            opens_ms = self._own_wait.due_ms(self._tentative_us)
+            due_ms = min((each for each in (due_ms, opens_ms) if each is not None), default=None)
         if self._overdue_from_ms is None or self.turn.is_waiting:
             return due_ms
         overdue_ms = self._overdue_ms()
@@ -336,11 +347,19 @@ class ConsistencyManager:
 
     def _tentative_step(self, event: Event | None, acted_us: int, now_ms: int) -> Step | None:
         boundary_us = self.delay.tentative_us(now_ms)
+        if not self._may_rely_on_tentative(boundary_us, now_ms):
+            boundary_us = min(boundary_us, self.delay.expired_us(now_ms))
         if boundary_us <= acted_us:
             return None
         boundary_us = self._outputs.stage(self._stable_us, acted_us, boundary_us)
         action = None if event is None else self._state.action_of(event)
         return Step(event, action, boundary_us, is_tentative=True)
+
+    def _may_rely_on_tentative(self, boundary_us: int, now_ms: int) -> bool:
+        """Whether tentative promises count, up to a boundary; in up_failure they do."""
+        if self._own_wait is None or self._state.now is Consistency.UP_FAILURE:
+            return True
+        return self._own_wait.is_open(boundary_us, self._tentative_us, now_ms)
 
     def did(self, step: Step, boundary_us: int | None, now_ms: int) -> None:
         """The step has been done.

@@ -10,7 +10,8 @@ with other replicas goes back when it has a turn, and takes what comes as tentat
 Stable tuples that come while tentative ones stand say the same as an undo: frames can be lost, and
 the undo stands behind tuples that are to be taken first.
 
-States and what is done between them are those of every node (consistency_manager.py).
+A node that waits for its bound by itself is another one (waiting_alone.py). States and what is done
+between them are those of every node (consistency_manager.py).
 """
 
 from __future__ import annotations
@@ -79,21 +80,32 @@ class Follower:
 
     def next_step(self, now_ms: int) -> Step | None:
         """What to do now; None: wait for what comes."""
-        del now_ms
         if self.state is Consistency.UP_FAILURE:
-            if (self._is_undone or self._has_stable) and self.turn.is_mine():
-                return self._state.step(Event.HEALED)
-            return Step(None, None, BEGINNING_US, True) if self._has_tentative else None
+            healed = self._healed(now_ms)
+            if healed is not None and self.turn.is_mine():
+                return self._state.step(healed)
+            takes_it = self._takes_tentative(now_ms)
+            return Step(None, None, BEGINNING_US, True) if takes_it else None
         is_correcting = self.state is Consistency.STABILIZATION or self._state.is_partly_corrected
         if is_correcting and self.acted_us >= self._target_us:
             return self._state.step(Event.CORRECTED)
         if self._has_stable:
             return Step(None, None, END_US)
-        if not self._has_tentative:
+        if not self._takes_tentative(now_ms):
             return None
         if self.state is Consistency.STABILIZATION:
             return self._state.step(Event.PARTLY_CORRECTED)
         return Step(Event.MISSING, Action.HOLD_CUT, BEGINNING_US, is_tentative=True)
+
+    def _healed(self, now_ms: int) -> Event | None:
+        """What makes a node in up_failure go back; None: nothing yet."""
+        del now_ms
+        return Event.HEALED if self._is_undone or self._has_stable else None
+
+    def _takes_tentative(self, now_ms: int) -> bool:
+        """Whether it goes on with what has come as tentative."""
+        del now_ms
+        return self._has_tentative
 
     def due_ms(self) -> int | None:
         """Nothing waits for a time."""

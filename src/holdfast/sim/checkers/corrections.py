@@ -27,6 +27,7 @@ from holdfast.core.replication.feed_reading import (
     UndoneTwice,
 )
 from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.checkers.waiting import has_bound
 from holdfast.sim.faults import SILENCES
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Corrections(Checker):
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-AVAIL, as the node counts; of one whose receivers took no more see waiting.py."""
         del stimulus, effects
-        if process.plan.delays is None:
+        if not has_bound(process.plan):
             return
         machine = process.machine
         if machine is None or machine.plan.delays is None:

@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.faults import SILENCES
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.delayed_unit import Waits
     from holdfast.core.haunit.node import Node
+    from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.model.ids import NodeId
     from holdfast.sim.process import Process
@@ -39,6 +41,11 @@ _SLACK_MS: Final = 100
 """For what the node has to do before, and for its timers."""
 _DRIFT_PERCENT: Final = 10
 """By which a clock may be fast, twice as much as they are."""
+
+
+def has_bound(plan: NodePlan) -> bool:
+    """Whether a node goes on when something has waited: one that suspends does not."""
+    return plan.delays is not None and plan.delays.during_failure is not DuringFailure.SUSPEND
 
 
 @dataclass(slots=True)
@@ -116,8 +123,8 @@ class Waiting(Checker):
         """Find the nodes that wait no longer than a bound."""
         self._world = world
         if all(fault.kind in SILENCES for fault in world.faults.values()):
-            plans = [plan for plan in world.plans.values() if plan.delays is not None]
-            self._nodes = {plan.node: _Known() for plan in plans if len(plan.inputs) > 1}
+            plans = [plan for plan in world.plans.values() if len(plan.inputs) > 1]
+            self._nodes = {plan.node: _Known() for plan in plans if has_bound(plan)}
         self.idle = () if self._nodes else ("stepped",)
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:

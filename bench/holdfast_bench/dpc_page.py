@@ -64,12 +64,12 @@ _SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "chain": (
         "A chain",
-        "Two replicas of each node; αX is 2.7 s. `chain`: `once` is Holdfast's scheme, in which those "
-        "behind go on, and back, with the first; `each` is the paper's, in which each node waits by "
-        "itself. The paper: `process & process` has a delay of αX, and the more tentative tuples "
-        "the longer the chain, as its nodes correct one after the other; `delay & delay` delays by "
-        "αX for each node, and gains nothing; `process & suspend` waits for all corrections."
-        "\n\n![Delay by the number of nodes](dpc-chain.png)",
+        "Two replicas of each node; αX is 2.7 s. `chain`: `once` is Holdfast's scheme, in which "
+        "those behind go on, and back, with the first; `each` is the paper's, in which each node "
+        "waits by itself. The paper: `process & process` has a delay of αX, and the more tentative "
+        "tuples the longer the chain, as its nodes correct one after the other; `delay & delay` "
+        "delays by αX for each node, and gains nothing; `process & suspend` waits for all "
+        "corrections.\n\n![Delay by the number of nodes](dpc-chain.png)",
         ("combination", "chain", "nodes", *_SEEN),
     ),
     "interval": (

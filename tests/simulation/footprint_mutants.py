@@ -239,7 +239,7 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     ),
     "opens again what has closed": _mutant(ExtentSearch, "_are_new", _open_again_what_has_closed),
     "counts open windows before the pass": _mutant(
-        FootprintWriter, "_take", _count_before_the_pass
+        FootprintWriter, "_keep", _count_before_the_pass
     ),
     "counts a key from its newest footprint": _mutant(
         FootprintedWindows, "_adopt_key_words", _count_from_the_newest

@@ -203,10 +203,10 @@ class FootprintWriter:
         if self._operator.opens_before and len(said.windows):
             closed, none = said.closed.num_rows, said.former[:0]
             opened = replace(said, closed=said.closed.slice(0, 0), former=none, let_go=none)
-            self._take(opened, FootprintKind.G_OPEN, before, closing=closed)
+            self._keep(opened, FootprintKind.G_OPEN, before, closing=closed)
             said = replace(said, windows=said.windows[:0], bodies=said.bodies.slice(0, 0))
         if len(said.windows) or said.closed.num_rows:
-            self._take(said, FootprintKind.G_OPEN, place)
+            self._keep(said, FootprintKind.G_OPEN, place)
 
     def mark(self, place: Place) -> list[TupleBatch]:
         """The same, and if need be a record without windows: the newest says where the node is."""
@@ -286,7 +286,7 @@ class FootprintWriter:
         self._order.give_back(former, said.unfinished)
         if len(said.windows) or said.closed.num_rows:
             self._stood_at = place
-            self._take(said, FootprintKind.G_CHECK, place)
+            self._keep(said, FootprintKind.G_CHECK, place)
 
     def _written(self) -> list[TupleBatch]:
         """The records of what was taken, if anything was; none may come before them."""
@@ -296,7 +296,7 @@ class FootprintWriter:
 
     # -- records --------------------------------------------------------------------------------
 
-    def _take(
+    def _keep(
         self, said: WindowsOfPass, kind: FootprintKind, place: Place, *, closing: int = 0
     ) -> None:
         """The next record, whose windows are of a generation of their own from now on."""

@@ -17,7 +17,7 @@ from holdfast.core.coordinator.journal_entries import (
 )
 from holdfast.core.haunit import events
 from holdfast.core.haunit.delayed_unit import Waits
-from holdfast.core.haunit.plan import Cuts
+from holdfast.core.haunit.plan import Cuts, DelayPlan
 from holdfast.core.haunit.told import GoOnTold, HaltTold
 from holdfast.core.model.ids import (
     BEGINNING_US,
@@ -31,6 +31,7 @@ from holdfast.core.model.ids import (
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.sim.checkers import Kept, Lines, Trimming, Violation
 from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
 from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
@@ -338,7 +339,8 @@ def goes_on(at_ms: int, looks: list[Look], windows: tuple[int, ...]) -> None:
     It waits for 100 ms. Windows are in the operators when their stream has nothing held.
     """
     node = NodeId("n")
-    spec = SimpleNamespace(node=node, delays=SimpleNamespace(bound_ms=100), inputs=(0, 1))
+    delays = DelayPlan(100, DuringFailure.PROCESS)
+    spec = SimpleNamespace(node=node, delays=delays, inputs=(0, 1))
     scheduler = SimpleNamespace(now_us=0)
     world: Any = SimpleNamespace(
         faults={}, plans={node: spec}, scheduler=scheduler, count=lambda _: None

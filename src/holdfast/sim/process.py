@@ -70,6 +70,8 @@ _TURN_US = 200
 _COSTS = RecoveryCosts(tuple_us=1.0, replayed_us=1.0)
 _DEAR_POINTS_PERCENT = 10
 _MESSAGES_PER_TURN = 16
+_PIECES = 4
+"""Of background work at a time: what has opened is taken and written, then footprints are."""
 _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
 _FRAME_BYTES = 64
@@ -294,9 +296,9 @@ class Process:
             return False
         windows = self._scheduler.uniform("node/windows", 1, 4)
         check = events.CheckWindows(windows, _COSTS, marks_apart_ms=self._points_apart_ms())
-        self._step(check)
-        if not self.is_dead:
-            self._step(check)  # No pass is due between them.
+        for _ in range(_PIECES):  # No pass is due between them.
+            if not self.is_dead:
+                self._step(check)
         return True
 
     def _points_apart_ms(self) -> int:

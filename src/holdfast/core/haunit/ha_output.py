@@ -224,7 +224,10 @@ class HAOutput:
     # -- putting out --------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Whether no stream has too many unsent tuples. Cost: O(streams)."""
+        """Whether no stream has too many unsent tuples, or a receiver waits for more nonetheless.
+
+        Cost: O(streams).
+        """
         limit = self._plan.limits.output_queue_tuples
         if not all(sink.has_room(limit) for sink in self._sinks.values()):
             return False
@@ -232,11 +235,23 @@ class HAOutput:
             return False
         if self._line_gate is not None and self._line_gate.stops_node:
             return False
-        return all(
+        takes_more = all(
             edge.numbering.is_placed
             and (edge.is_feedback or edge.unsent_tuples < limit or self._is_read_beside(edge))
             for edge in self._edges.values()
         )
+        return takes_more or (self._is_awaited and self.are_placed)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether a receiver waits for what a former incarnation had put out. Cost: O(streams).
+
+        1. A pass begins while a stream is not full, and ends beyond its bound. 2. A replacement
+        cuts passes otherwise, and finds the stream full before that. 3. A receiver of another
+        stream has recorded what it made of the rest, and does nothing without. 4. Who reads the
+        full stream waits for a node that is full towards that receiver.
+        """
+        return self._incarnation > 1 and any(edge.is_awaited for edge in self._edges.values())
 
     def _is_read_beside(self, edge: OutputEdge) -> bool:
         """Whether another replica of a receiver that takes no more still does.
@@ -352,8 +367,9 @@ class HAOutput:
     def flush(self) -> list[Effect]:
         """Send what credit allows on all streams, then boundaries."""
         effects: list[Effect] = []
+        limit, is_behind = self._plan.limits.output_queue_tuples, self.is_behind
         for edge in self._edges.values():
-            effects += edge.flush()
+            effects += edge.flush(may_lag=is_behind and edge.unsent_tuples >= limit)
         return effects
 
     def flush_stream(self, stream: StreamId) -> list[Effect]:

@@ -19,7 +19,8 @@ Credit must know of recorded passes: their tuples use up none. 1. A source feeds
 union by time beside it. 2. A replacement takes in as much of the source as an input holds; its next
 recorded pass waits for a tuple of another node. 3. That one is full towards the union. 4. The
 union waits for the source, which is full towards this node. The predecessor had room for all
-that recorded passes have taken, or they would not have been recorded; so has its replacement.
+that recorded passes have taken, or they would not have been recorded; so has its replacement. And
+who feeds it puts out as much as then, even past a full stream (`OutputEdge.is_awaited`).
 
 Departure from the paper: there determinants go to the secondary, and in upstream backup to a log
 at the secondary. Here one durable log serves all approaches, several failures at a time included.

@@ -142,7 +142,8 @@ class NodeLimits:
 
     Attributes:
         input_queue_tuples: Most unprocessed tuples per input stream.
-        output_queue_tuples: Most unsent tuples per output stream before the node stops working.
+        output_queue_tuples: Most unsent tuples per output stream before the node stops working,
+            unless a receiver waits for what an earlier incarnation had put out.
         output_queue_bytes: Retained bytes per output stream in memory; beyond, they are spilled.
         gate_queues: So many times `output_queue_tuples` of a sink may wait for the line before the
             node stops working, within `output_queue_bytes`; half of both asks for a cut.

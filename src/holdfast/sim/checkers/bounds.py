@@ -3,7 +3,8 @@
 I-MEM    an input holds no more than its bound, and what a record that must be whole, the last to
          come, has beyond it; what recorded passes are to take comes on top, which an incarnation
          before had taken within that bound; a sender sends no more than it was granted; a node
-         with a full output queue stops working. [architecture §4]
+         with a full output queue stops working, unless it has not put out yet what an incarnation
+         before has sent on some stream, which others may wait for. [architecture §4]
 I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
 """
 
@@ -51,6 +52,8 @@ class Bounds(Checker):
         self._promised: dict[tuple[StreamId, int], tuple[int, int]] = {}  # (from, none older)
         self._touched: frozenset[NodeId] = frozenset()
         self._unsent_before = 0
+        self._is_behind = False  # what an incarnation before has sent; before the present pass
+        self._sent: dict[StreamId, int] = {}  # by any incarnation, up to this id
         self._turn = 0
         self._beyond: dict[StreamId, int] = {}  # what a whole record may have beyond the bound
         self._decided: dict[NodeId, tuple[int, ...]] = {}  # per input, what logged passes took
@@ -70,6 +73,8 @@ class Bounds(Checker):
             self._turn += 1
             if self._turn % _EVERY == 0:
                 self._unsent_before = process.machine.statistics().unsent_tuples
+                next_ids = process.machine.positions()["next_ids"].items()
+                self._is_behind = any(i < self._sent.get(stream, 0) for stream, i in next_ids)
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-MEM of queues, now and then."""
@@ -90,6 +95,8 @@ class Bounds(Checker):
             return  # Whoever sends back never waits: what is not sent is spilled.
         if any(spec.replica for spec in plan.outputs):
             return  # The same of what one replica does not take, as long as another one takes.
+        if self._is_behind:
+            return  # The same until it has put out again what others may wait for.
         outputs = sum(len(o.streams) for o in plan.outputs if not o.is_sink)
         room = plan.limits.output_queue_tuples * outputs
         if self._unsent_before > room and now.unsent_tuples > self._unsent_before:
@@ -113,6 +120,7 @@ class Bounds(Checker):
                     f"{process.endpoint.name} sends {effect.stream} up to "
                     f"{effect.batch.next_id}, granted were {granted}",
                 )
+            self._sent[effect.stream] = max(self._sent.get(effect.stream, 0), effect.batch.next_id)
             sender = self._sender(process, effect.stream)
             self._check_times(sender, effect.batch)
             self._promise(sender, effect.batch.next_id, effect.batch.boundary_us)

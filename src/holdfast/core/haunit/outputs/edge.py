@@ -147,6 +147,20 @@ class OutputEdge:
         is_ahead = numbering.received_before < 0 or has_before > self.queue.next_id
         return numbering.is_placed and is_ahead
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the receiver has been sent everything, and is behind a former incarnation.
+
+        So it waits for what that one had put out, and the node has not; or others wait for a
+        promise that holds behind it. Not on a stream of other tuples than then, nor where nothing
+        is spilled.
+        """
+        numbering, queue = self.numbering, self.queue
+        has_before = max(numbering.received_before, numbering.had_before)
+        if has_before <= queue.next_id or numbering.is_rebased or not queue.retains:
+            return False
+        return queue.unsent_tuples <= 0
+
     def _begin_anew(self, first_id: int) -> None:
         """Another queue for the stream, numbered from an id on."""
         self.queue = self.queue.anew(first_id)
@@ -207,12 +221,15 @@ class OutputEdge:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def flush(self) -> list[Effect]:
-        """Send what credit allows, then boundaries; spill what memory does not hold."""
+    def flush(self, *, may_lag: bool = False) -> list[Effect]:
+        """Send what credit allows, then boundaries; spill what memory does not hold.
+
+        `may_lag`: for now the node may go on though the receiver takes no more.
+        """
         effects: list[Effect] = []
         for link in self.links:
             effects += self._flush_link(link)
-        spilled = self.queue.take_spill(has_to_be_sent=not self._may_lag)
+        spilled = self.queue.take_spill(has_to_be_sent=not (self._may_lag or may_lag))
         if spilled:
             effects.append(SpillBatches(self.stream, tuple(spilled)))
         return effects

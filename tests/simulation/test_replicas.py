@@ -30,6 +30,17 @@ def test_replicas_end_in_time(seed: int) -> None:
     assert outcome.invariant is None, outcome.violation
 
 
+def test_a_replica_that_is_left_and_does_not_hear_of_it_ends() -> None:
+    """1. It goes on without input, cut off. 2. Its readers go over to another one. 3. That word is
+    lost, and the run that it keeps for them filled its output.
+    """
+    run = Run(408365, keep=(4,))
+    assert any(plan.replicas for plan in run.workload().plans)
+    outcome = simulate(run)
+    assert outcome.invariant is None, outcome.violation
+    assert outcome.faults == {"isolate": 1}
+
+
 def test_a_replacement_takes_nothing_tentative_that_its_state_has() -> None:
     """1. A node has processed all of a stream, up to its end, and is killed. 2. So is a replica of
     its producer, which begins further back. 3. The node failed at each of its tentative tuples.

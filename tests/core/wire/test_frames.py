@@ -74,6 +74,7 @@ def test_a_batch_comes_back_as_it_was() -> None:
         AckReceived(*ENDS, 9, 3, 10),
         AckReceived(*ENDS, 9, 3, 10, run=RUN, run_until=1 << 40),
         AckReceived(*ENDS, 9, 3, 10, is_secondary=True),
+        AckReceived(*ENDS, 9, 3, 10, is_aside=True),
         PositionsReceived(*ENDS, ((1, 2), (3, 0))),
         DeltaAckReceived(*ENDS, 4, 17, True),
     ],

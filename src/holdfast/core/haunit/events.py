@@ -190,6 +190,7 @@ class AckReceived(Stimulus):
         is_secondary: Whether it is a secondary that speaks.
         run: The suffix of which it has had some; None: of none that counts.
         run_until: Tuples of it before this id may be sent.
+        is_aside: As in `SubscribeReceived`, whose word may be lost.
     """
 
     stream: StreamId
@@ -201,6 +202,7 @@ class AckReceived(Stimulus):
     is_secondary: bool = False
     run: Run | None = None
     run_until: int = 0
+    is_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +494,7 @@ class SendAck(Effect):
     is_secondary: bool = False
     run: Run | None = None
     run_until: int = 0
+    is_aside: bool = False
 
 
 ENOUGH_TUPLES: Final = 1 << 12

@@ -449,6 +449,7 @@ class HAInput:
                 self._is_secondary,
                 stream.tentative.run if is_main else None,
                 run_until,
+                sender.reading is not Reading.MAIN,
             )
         ]
 

@@ -14,7 +14,8 @@ The present one stays while none is better. A sender counts as stable for that o
 promised, as stable, what the reader has been promised as tentative: one that comes back after a
 crash is stable, and behind. While the main sender is in up_failure, another one that is correct, or
 correcting, is read *aside*: it sends stable tuples alone. The others are *watched*: they send no
-tuples.
+tuples. The reader subscribes each anew when that changes. As the word can be lost, it says with all
+acknowledgements, too, who is the main one.
 
 Going from one sender in up_failure to another, the reader keeps what has come of the run, and takes
 of the other run what is younger than all that it has taken: ids of two runs cannot be compared, so

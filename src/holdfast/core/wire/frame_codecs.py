@@ -258,11 +258,12 @@ def _decode_subscribe(content: Content) -> NodeMessage:
 
 def _encode_ack(message: events.AckReceived, _: Sequence[StreamId]) -> Encoded:
     fields = (message.received_before, message.needed_from, message.credit_until)
-    return (*fields, *_run_fields(message.run), message.run_until), 0, int(message.is_secondary), ()
+    flags = message.is_secondary * _IS_SECONDARY | message.is_aside * _IS_ASIDE
+    return (*fields, *_run_fields(message.run), message.run_until), 0, flags, ()
 
 
 def _decode_ack(content: Content) -> NodeMessage:
-    content.require(parts=0, flags=_IS_SECONDARY)
+    content.require(parts=0, flags=_IS_SECONDARY | _IS_ASIDE)
     received_before, needed_from, credit_until, *run, run_until = content.fields
     _require_positions(received_before, needed_from, credit_until, run_until)
     return events.AckReceived(
@@ -270,9 +271,10 @@ def _decode_ack(content: Content) -> NodeMessage:
         received_before=received_before,
         needed_from=needed_from,
         credit_until=credit_until,
-        is_secondary=bool(content.flags),
+        is_secondary=bool(content.flags & _IS_SECONDARY),
         run=_run(run),
         run_until=run_until,
+        is_aside=bool(content.flags & _IS_ASIDE),
     )
 
 

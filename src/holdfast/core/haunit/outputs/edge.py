@@ -455,8 +455,20 @@ class OutputEdge:
         if self.state is not None:
             link.cursor.resent(min(got.received_before, self.queue.next_id))
         if link is self.primary:
+            self._reads(link, is_aside=got.is_aside)
             self.suffix.grant(got.run, got.run_until)
         return self._trim(link, got.received_before, got.needed_from)
+
+    def _reads(self, link: Link, *, is_aside: bool) -> None:
+        """Where the receiver reads what is tentative now, if the subscription was lost.
+
+        1. A reader goes over to another replica of this node. 2. Its word is lost on the way. 3. A
+        run that nobody takes would fill the suffix, and stop the node. Or 1. It comes back. 2. That
+        word is lost. 3. Nothing tentative would reach it from anyone.
+        """
+        if link.is_aside and not is_aside:
+            self.suffix.subscribed()
+        link.is_aside = is_aside
 
     def _trim(self, link: Link, received_before: int, needed_from: int) -> list[Effect]:
         """Positions beyond what this incarnation has produced again say nothing to it yet."""

@@ -93,10 +93,10 @@ _SMALL_QUEUES_PERCENT: Final = 40
 """Of runs with replicas, so that one that takes no more is soon felt."""
 _UNDO_PERCENT: Final = 40
 """Of such units make their state again from input, as long as it goes back to little."""
-_ALONE_PERCENT: Final = 25
-"""Of such units wait for their bound by themselves, as in the paper."""
-_SUSPEND_PERCENT: Final = 8
-"""Of such units wait for what is missing, however long."""
+_CHAINS_PERCENT: Final = 20
+"""Of runs with such units have some that wait by themselves, as in the paper, or suspend."""
+_ALONE_PERCENT: Final = 70
+_SUSPEND_PERCENT: Final = 15
 _STANDBY: Final = {
     "active standby": Standby.ACTIVE,
     "passive standby": Standby.PASSIVE,
@@ -303,11 +303,12 @@ def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
     undo_tuples = undo.steep(1, 2_000) if undo.percent(_UNDO_PERCENT) else 0
     if approach == UNDO:
         undo_tuples = undo.steep(4, 400)  # So few that some are given up.
-    chain = Draw(f"{name}/{unit}/chain")
-    waits_alone, suspends = (chain.percent(each) for each in (_ALONE_PERCENT, _SUSPEND_PERCENT))
-    plan = DelayPlan(*waits, undo_tuples=undo_tuples, waits_alone=waits_alone)
-    if suspends:
-        plan = replace(plan, during_failure=DuringFailure.SUSPEND)
+    plan = DelayPlan(*waits, undo_tuples=undo_tuples)
+    if Draw(f"{name}/chain").percent(_CHAINS_PERCENT):
+        chain = Draw(f"{name}/{unit}/chain")
+        plan = replace(plan, waits_alone=chain.percent(_ALONE_PERCENT))
+        if chain.percent(_SUSPEND_PERCENT):
+            plan = replace(plan, during_failure=DuringFailure.SUSPEND)
     if approach != REPLICAS:
         return plan
     beside = Draw(f"{name}/{unit}/replicas")

@@ -353,10 +353,19 @@ class HAUnit:
             self.outputs.next_ids,
             taking_part=self._taking_part(),
             rebased=self.inputs.rebased,
+            clock_us=self._clock_us() if is_state_kept else 0,
             next_notes=self.inputs.arrivals.next_notes(needed_from, is_state_kept=is_state_kept),
             dropped=self.order.dropped(needed_from),
             horizon={} if self.ledger is None else self.ledger.horizon(self.taken_before),
         )
+
+    def _clock_us(self) -> int:
+        """The processing time that the state has come to; 0: there is none, or passes tell it.
+
+        Clocks of machines differ. Whoever goes on from the state must not decide on an earlier
+        time: operators have closed windows, and promised, up to this one.
+        """
+        return 0 if self.plan.keeps_passes else self.order.clock_us or 0
 
     def _taking_part(self) -> dict[str, RestartPoint]:
         """From where on operators behind state take part in a replay that makes this state."""

@@ -89,7 +89,8 @@ class RestartPoint:
             so; what others hold follows from what receivers have acknowledged.
         round: Of coordinated checkpoints the round; 0: of none.
         promised: Per output stream the boundary that had been promised; said as `held_from` is.
-        clock_us: The processing time of the cut, where passes have one and none is logged.
+        clock_us: The processing time of the cut, where passes have one, none is logged, and the
+            state of the cut is kept.
         clocks: Where others can force checkpoints, what is known of them: a state of the cut rule.
         is_forced: Whether it was taken for what others said.
         laps: In a loop, per stream the last mark that was taken, or put.

@@ -118,12 +118,13 @@ def _simulated(
     beside = [Run(run.seed, dataflow=world_of(run.seed)) for run in runs]
     summary = Summary()
     for outcome in crew.outcomes(runs + beside):
+        is_beside = outcome.run.dataflow in BESIDE
+        if not is_beside:
+            summary.add(outcome)
         if outcome.invariant is not None:
             say(f"{outcome.violation}\n  {outcome.run.command()}")
-        if outcome.run.dataflow in BESIDE:
-            summary.violations += [outcome] if outcome.invariant is not None else []
-        else:
-            summary.add(outcome)
+            if is_beside:
+                summary.violations.append(outcome)
     summary.real_s = time.monotonic() - started_s
     lists = {
         "beside": dict(Counter(world_of(run.seed) for run in runs)),

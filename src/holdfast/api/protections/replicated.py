@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.api.protections.base import Protection, require_guarantee
@@ -128,5 +128,8 @@ class Replicated(Protection):
         then = None if mode is None else DuringFailure(mode)
         undo_tuples = _UNDO_TUPLES[self.reconcile]
         drops = self.buffer == _DROP
-        delays = DelayPlan(*waits, self.replicas, then, undo_tuples, drops)
-        return UnitProtection(delays=replace(delays, waits_alone=self.chain == _EACH))
+        waits_alone = self.chain == _EACH
+        modes = then, undo_tuples, drops
+        return UnitProtection(
+            delays=DelayPlan(*waits, self.replicas, *modes, waits_alone=waits_alone)
+        )

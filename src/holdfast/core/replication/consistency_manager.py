@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.replication.reached_outputs import ReachedOutputs
 from holdfast.core.replication.turns import Turn
 
@@ -179,6 +179,40 @@ class StateOfNode:
         )
 
 
+class Overdue:
+    """Since when stable input waits in up_failure, and how long it may. Volatile: all fields."""
+
+    def __init__(self, bound_ms: int) -> None:
+        """None waits; `bound_ms` is the paper's αX."""
+        self._patience_ms = PATIENCE * bound_ms
+        self._from_ms: int | None = None
+
+    @property
+    def has_input(self) -> bool:
+        """Whether some waits."""
+        return self._from_ms is not None
+
+    def waits(self, now_ms: int) -> None:
+        """Some waits, since now at the latest."""
+        if self._from_ms is None:
+            self._from_ms = now_ms
+
+    def over(self) -> None:
+        """None waits any more."""
+        self._from_ms = None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it has waited for long enough."""
+        return self._from_ms is not None and self._from_ms + self._patience_ms <= now_ms
+
+    def due_ms(self, other_ms: int | None, turn: Turn) -> int | None:
+        """When it will have, or what is due at another time, whichever comes first; None: never."""
+        if self._from_ms is None or turn.is_waiting:
+            return other_ms
+        due_ms = self._from_ms + self._patience_ms
+        return due_ms if other_ms is None else min(due_ms, other_ms)
+
+
 class ConsistencyManager:
     """The state of a node that merges streams.
 
@@ -216,7 +250,7 @@ class ConsistencyManager:
         self._outputs = ReachedOutputs()
         self._own_wait = own_wait
         self._corrected_us = BEGINNING_US  # where the present correction ends
-        self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
+        self._overdue = Overdue(delay.bound_ms)
 
     @property
     def state(self) -> Consistency:
@@ -272,10 +306,10 @@ class ConsistencyManager:
         """In up_failure stable input may wait from now on."""
         if self._own_wait is not None:
             self._own_wait.look(self._stable_us, now_ms)
-        if self._state.now is not Consistency.UP_FAILURE or self._overdue_from_ms is not None:
+        if self._state.now is not Consistency.UP_FAILURE or self._overdue.has_input:
             return
         if self.slowest_us > self._acted_us or self._outputs.waits(self._stable_us):
-            self._overdue_from_ms = now_ms
+            self._overdue.waits(now_ms)
 
     def promised_tentative(self, stream: int, boundary_us: int, now_ms: int) -> None:
         """The same of a stream's stable tuples and the tentative ones behind them."""
@@ -327,7 +361,7 @@ class ConsistencyManager:
         """What makes a node in up_failure go back; None: nothing yet."""
         if self.slowest_us >= self._target_us:
             return Event.HEALED
-        return Event.OVERDUE if self._overdue_ms() <= now_ms else None
+        return Event.OVERDUE if self._overdue.is_due(now_ms) else None
 
     def due_ms(self) -> int | None:
         """When there will be a step to do though nothing comes; None: never."""
@@ -335,15 +369,7 @@ class ConsistencyManager:
         if self._own_wait is not None and self._state.now is not Consistency.UP_FAILURE:
             opens_ms = self._own_wait.due_ms(self._tentative_us)
             due_ms = min((each for each in (due_ms, opens_ms) if each is not None), default=None)
-        if self._overdue_from_ms is None or self.turn.is_waiting:
-            return due_ms
-        overdue_ms = self._overdue_ms()
-        return overdue_ms if due_ms is None else min(overdue_ms, due_ms)
-
-    def _overdue_ms(self) -> int:
-        if self._overdue_from_ms is None:
-            return NO_ID
-        return self._overdue_from_ms + PATIENCE * self.delay.bound_ms
+        return self._overdue.due_ms(due_ms, self.turn)
 
     def _tentative_step(self, event: Event | None, acted_us: int, now_ms: int) -> Step | None:
         boundary_us = self.delay.tentative_us(now_ms)
@@ -392,7 +418,7 @@ class ConsistencyManager:
             self.delay.during = self._during_failure
             self.delay.went_back(now_ms)
             self._outputs.went_back()
-            self._overdue_from_ms = None
+            self._overdue.over()
             self._corrected_us = min(self._target_us, self.slowest_us)
 
     # -- looking ----------------------------------------------------------------------------

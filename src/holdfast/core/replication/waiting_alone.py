@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
-from holdfast.core.replication.consistency_manager import PATIENCE, Action, Consistency, Event, Step
+from holdfast.core.replication.consistency_manager import Action, Consistency, Event, Overdue, Step
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.input_delay import DuringFailure
 
@@ -102,7 +102,7 @@ class WaitingFollower(Follower):
         self._promised_ms = 0  # when the stream last promised more as stable
         self._since_ms: int | None = None  # since when the oldest tentative input waits
         self._is_healed = False  # it would go back if it had its turn
-        self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
+        self._overdue = Overdue(bound_ms)
         self._corrected_ms = 0  # when the last correction was over
         self._longest_ms = 0
         self.promised_us = BEGINNING_US
@@ -165,22 +165,14 @@ class WaitingFollower(Follower):
         if self.promised_us >= self._target_us:
             return Event.HEALED
         if not (self._is_undone or self._has_stable):
-            self._overdue_from_ms = None
+            self._overdue.over()
             return None
-        if self._overdue_from_ms is None:
-            self._overdue_from_ms = now_ms
-        return Event.OVERDUE if self.is_full or self._overdue_ms() <= now_ms else None
-
-    def _overdue_ms(self) -> int:
-        from_ms = self._overdue_from_ms
-        return BEGINNING_US if from_ms is None else from_ms + PATIENCE * self._bound_ms
+        self._overdue.waits(now_ms)
+        return Event.OVERDUE if self.is_full or self._overdue.is_due(now_ms) else None
 
     def due_ms(self) -> int | None:
         """When there will be a step to do though nothing comes; None: never."""
-        opens_ms = self._opens_ms()
-        if self._overdue_from_ms is None or self.turn.is_waiting:
-            return opens_ms
-        return self._overdue_ms() if opens_ms is None else min(opens_ms, self._overdue_ms())
+        return self._overdue.due_ms(self._opens_ms(), self.turn)
 
     def did(self, step: Step, boundary_us: int | None, now_ms: int) -> None:
         """The step has been done; args as in `ConsistencyManager`."""
@@ -190,7 +182,7 @@ class WaitingFollower(Follower):
             self._longest_ms = max(self._longest_ms, now_ms - from_ms)
         super().did(step, boundary_us, now_ms)
         if step.action is Action.GO_BACK:
-            self._overdue_from_ms = None
+            self._overdue.over()
         if step.action in (Action.SAY_DONE, Action.GO_ON):
             self._corrected_ms = now_ms
 

@@ -215,7 +215,6 @@ class Lines(Checkpointed):
             processed_before={s: max(i, self._began_before.get(s, 0)) for s, i in taken.items()},
             held_from=held_from | self._gate.held_from(),
             promised={q.stream: q.boundary_us for q in outputs.queues()},
-            clock_us=self.unit.order.clock_us or 0,
         )
 
     # -- the line ---------------------------------------------------------------------------

@@ -143,8 +143,7 @@ class OutputEdge:
     def is_behind(self) -> bool:
         """Whether the receiver has, or may have, more than this incarnation has put out."""
         numbering = self.numbering
-        has_before = max(numbering.received_before, numbering.had_before)
-        is_ahead = numbering.received_before < 0 or has_before > self.queue.next_id
+        is_ahead = numbering.received_before < 0 or numbering.has_before > self.queue.next_id
         return numbering.is_placed and is_ahead
 
     @property
@@ -156,8 +155,7 @@ class OutputEdge:
         is spilled.
         """
         numbering, queue = self.numbering, self.queue
-        has_before = max(numbering.received_before, numbering.had_before)
-        if has_before <= queue.next_id or numbering.is_rebased or not queue.retains:
+        if numbering.has_before <= queue.next_id or numbering.is_rebased or not queue.retains:
             return False
         return queue.unsent_tuples <= 0
 

@@ -98,6 +98,11 @@ class Rebasing:
     had_before: int = 0
     received_before: int = -1
 
+    @property
+    def has_before(self) -> int:
+        """Ids before which the receiver has what former incarnations put out, as far as known."""
+        return max(self.received_before, self.had_before)
+
     def move(self, move: Move) -> None:
         """Go on to another state. Raises `InvariantViolation` if that may not be."""
         found = TRANSITIONS.get((self.state, move))

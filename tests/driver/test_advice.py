@@ -137,6 +137,39 @@ def test_elsewhere_the_state_behind_a_unit_keeps_its_restart_points_back() -> No
     assert ingest.replayed_tuples == pytest.approx(100_000 * 1.5 * 2, rel=0.05)
 
 
+def test_units_of_a_loop_are_advised() -> None:
+    joined = replace(
+        COUNTS,
+        unit="joined",
+        operator_class="arbitrary",
+        protection="Uncoordinated",
+        receivers=("again",),
+        together=Together(2, 2),
+    )
+    again = replace(joined, unit="again", receivers=("joined",))
+    units = (replace(INGEST, receivers=("joined",)), joined, again)
+    found = advise(replace(MEASURED, units=units, checkpoint_interval_ms=2_000), Objectives())
+    assert {o.approach for o in unit(found, "joined").options} >= {"Coordinated"}
+    ingest = option(found, "ingest", "PassiveStandby")
+    assert ingest.recovery_ms > 0
+    upstream = replace(units[0], protection="PassiveStandby")
+    units = (upstream, *units[1:])
+    found = advise(replace(MEASURED, units=units, checkpoint_interval_ms=2_000), Objectives())
+    kept_s = 2 * 1.5
+    ingest = option(found, "ingest", "UpstreamBackup")
+    assert ingest.replayed_tuples == pytest.approx(100_000 * kept_s, rel=0.1)
+
+
+def test_chains_of_any_length_are_advised() -> None:
+    length = 2_000
+    chain = [
+        replace(INGEST, unit=f"step-{at}", receivers=(f"step-{at + 1}",)) for at in range(length)
+    ]
+    last = replace(COUNTS, unit=f"step-{length}")
+    found = advise(replace(MEASURED, units=(*chain, last)), Objectives())
+    assert len(found.units) == length + 1
+
+
 def test_eventual_checkpoints_replay_what_comes_until_windows_are_written() -> None:
     by_size = option(advise(MEASURED, Objectives()), "counts", "EventualCheckpoints")
     assert by_size.replayed_tuples == pytest.approx(407_000, rel=0.02), "all is written once"

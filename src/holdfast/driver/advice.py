@@ -48,6 +48,10 @@ _WITH_OTHERS: Final = (
     Approach.COMMUNICATION_INDUCED,
 )
 """Those of units that recover together; a unit that repeats has no use for them."""
+_BY_CHECKPOINTS: Final = frozenset(
+    approach.value for approach in (Approach.CHECKPOINTED, *_WITH_OTHERS)
+)
+"""Whose restart point is a checkpoint."""
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
 TOGETHER_INTERVAL_MS: Final = 5_000.0
@@ -327,9 +331,14 @@ class _Behind:
     """How far back the receivers of a unit keep its restart points."""
 
     def __init__(self, measured: Measurements, around: Surroundings) -> None:
-        self._units = {unit.unit: unit for unit in measured.units}
         self._around = around
         self._kept = measured.checkpoints_kept
+        units = {unit.unit: unit for unit in measured.units}
+        self._kept_back_ms: dict[str, float] = {}
+        for unit in reversed(measured.units):
+            # Whoever only reads what comes back in a loop has its tuples from a checkpoint.
+            known = [units[name] for name in unit.receivers if name in self._kept_back_ms]
+            self._kept_back_ms[unit.unit] = self._kept_back(known)
 
     def below_tuples(self, unit: UnitMeasurement) -> float:
         """Input tuples that the unit's restart point goes back to because of its receivers."""
@@ -337,15 +346,13 @@ class _Behind:
             own_ms = self._around.interval_ms / 2 + self._around.sync_ms
             own = unit.state_tuples + unit.input_tuples_per_s * own_ms / 1000
             return max(0.0, unit.replay_tuples - own)
-        return unit.input_tuples_per_s * self._kept_back_ms(unit) / 1000
+        return unit.input_tuples_per_s * self._kept_back_ms[unit.unit] / 1000
 
-    def _kept_back_ms(self, unit: UnitMeasurement) -> float:
-        """By the slowest of its receivers; its own points lie one M apart, so half of one more."""
-        if not unit.receivers:
+    def _kept_back(self, receivers: list[UnitMeasurement]) -> float:
+        """By the slowest, in ms; the unit's own points lie one M apart, so half of one more."""
+        if not receivers:
             return 0.0
-        return self._around.interval_ms / 2 + max(
-            self._needs_ms(self._units[name]) for name in unit.receivers
-        )
+        return self._around.interval_ms / 2 + max(self._needs_ms(unit) for unit in receivers)
 
     def _needs_ms(self, unit: UnitMeasurement) -> float:
         """How old the tuples are that a receiver says it may need, when its word arrives.
@@ -354,10 +361,10 @@ class _Behind:
         """
         around = self._around
         told_ms = around.interval_ms + around.network_delay_ms
-        if unit.protection == Approach.CHECKPOINTED.value:
+        if unit.protection in _BY_CHECKPOINTS:
             return told_ms + around.checkpoint_interval_ms * (self._kept - 0.5)
         state_ms = 1000 * _ratio(unit.state_tuples, unit.input_tuples_per_s)
-        return told_ms + state_ms + self._kept_back_ms(unit)
+        return told_ms + state_ms + self._kept_back_ms[unit.unit]
 
 
 def _ratio(value: float, by: float) -> float:

@@ -313,9 +313,14 @@ class Life:
         self._say(target, effect)
 
     def _tell_member(
-        self, effect: c.TellHalt | c.TellGoOn | c.TellRollBack | c.TellLineMoved | c.TellRound
+        self,
+        effect: (
+            c.TellHalt | c.TellGoOn | c.TellRollBack | c.TellLineMoved | c.TellRound | c.TellCut
+        ),
     ) -> None:
         target = self.processes[effect.task]
+        if isinstance(effect, c.TellCut):
+            self._world.count("asked to cut for others")
         self._passed("region told", target)
         self._say(target, effect)
 
@@ -412,6 +417,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Life, Any], None]] = {
     c.TellRollBack: Life._tell_member,
     c.TellLineMoved: Life._tell_member,
     c.TellRound: Life._tell_member,
+    c.TellCut: Life._tell_member,
     ReportRound: Life._note_round,
     ReportLine: Life._note_line,
     AdmitWrite: Life._admit,

@@ -36,6 +36,7 @@ from holdfast.core.haunit.restoration import (
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import (
     AssignmentReceived,
+    CutTold,
     GoOnTold,
     HaltTold,
     LineTold,
@@ -100,6 +101,7 @@ _STEPS: dict[type[Stimulus], str] = {
     RollBackTold: "going back due",
     LineTold: "line moved",
     RoundTold: "round told",
+    CutTold: "cut told",
     events.Proceed: "pass due",
     events.PagesCopied: "pages copied",
     events.CheckpointWritten: "checkpoint written",

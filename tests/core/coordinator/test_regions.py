@@ -225,6 +225,26 @@ def test_a_round_is_said_again_and_is_over_when_a_checkpoint_or_a_member_is_lost
     assert not _of(c.TellRound, driver.check(2_000)), "not while the region recovers"
 
 
+def test_without_rounds_a_full_gate_has_the_others_cut_now_and_again_once_the_line_has_moved():
+    """1. A member waits for cuts of those before it. 2. They took until their timers were due."""
+    driver = _Driver()
+    driver.both_up()
+
+    def asked(now_ms):
+        word = c.RoundWanted(B, driver.incarnation(B))
+        return [(e.node, e.task) for e in _of(c.TellCut, driver.step(word, now_ms))]
+
+    assert asked(20) == [(A, "a1")]
+    assert not asked(50), "it has been told"
+    driver.point(A, 1, sent=20)  # At 0 ms: the line moves.
+    assert not asked(90), "a cut takes a while"
+    assert asked(120) == [(A, "a1")]
+    assert not asked(1_100), "nothing has moved"
+    assert asked(1_120) == [(A, "a1")], "an interval later"
+    driver.hello(A, "a2")
+    assert not asked(9_000), "not while the region recovers"
+
+
 def test_who_begins_anew_is_told_with_its_assignment_which_rounds_are_over():
     """One that comes to nothing when it is lost, e.g."""
     driver = _Driver(ROUNDS)

@@ -21,7 +21,7 @@ from holdfast.core.haunit.plan import (
     OutputSpec,
 )
 from holdfast.core.haunit.restoration import RestoredState
-from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
+from holdfast.core.haunit.told import CutTold, GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
 from holdfast.core.machine import SetTimer, TimerFired
 from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
@@ -288,6 +288,22 @@ def test_a_gate_asks_for_a_cut_before_it_stops_its_node_and_again_only_for_what_
     assert found == cuts_at
     assert running.node.positions()["processed"][A] == max(cuts_at), "it waits for the line"
     assert _written(running.step(LineTold(1))) == list(range(min(cuts_at)))
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_full_gate_asks_for_cuts_of_those_before_its_node_which_cut_when_they_are_told(is_alone):
+    """1. The line waits for cuts of senders. 2. Their timers were far off. 3. Nothing went on."""
+    some = NodeLimits(ack_tuples=0, output_queue_tuples=2, gate_queues=4)
+    spec = replace(PLAN.inputs[0], is_from_region=not is_alone)
+    running = _Running(replace(PLAN, inputs=(spec,), limits=some))
+    asked = []
+    for first_id in range(6):
+        running.process(first_id, first_id)
+        made = running.step(TimerFired("ack"))
+        asked += [first_id + 1 for e in made if isinstance(e, events.WantRound)]
+    assert asked == ([] if is_alone else [4, 5, 6])
+    assert _cuts(running.step(CutTold())) == [2], "for what has come since"
+    assert not running.step(CutTold())
 
 
 @pytest.mark.parametrize("kept", [1, 2])

@@ -100,6 +100,7 @@ TO_NODE: list[words.ToNode] = [
     told.RollBackTold(2),
     told.LineTold(4),
     told.RoundTold(6, 5),
+    told.CutTold(),
     told.LeaseRenewed(),
     told.Fenced(),
     told.StopReceived(),

@@ -215,7 +215,7 @@ class NodeHalted(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class RoundWanted(Stimulus):
-    """A member of a region has no more room for what waits for a round."""
+    """A member of a region has no more room for what waits for a round, or for others to cut."""
 
     node: NodeId
     incarnation: Incarnation
@@ -385,6 +385,14 @@ class TellRound(Effect):
     task: str
     begun: int
     over: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellCut(Effect):
+    """Tell a member of a region that the line waits for its cut; see `CutTold`."""
+
+    node: NodeId
+    task: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ Theory of operation. A region puts together what each part decides for itself: w
 
 One `LineMoved` is under way at a time, and none while a plan is.
 
+Where there are no rounds the line can pass a point only when members before it have cut, too. A
+member with a full gate waits for that, and its senders wait for it: so all others are asked to cut
+at once, instead of when their timers are due.
+
 Points of a region keep the older ones (`PointNoted.keeps_older`). A damaged checkpoint is left out
 of plans for the rest of this life; the next one would find it damaged again.
 
@@ -22,7 +26,7 @@ Invariants: the oldest line never moves back; it has no orphan and loses nothing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.coordinator.checkpoint_rounds import CheckpointRounds, first_round
 from holdfast.core.coordinator.journal_entries import LineMoved, NewLife, RecoveryDecision
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.checkpoint_graph import Channel
     from holdfast.core.recovery.recovery_plan import RecoveryPlan
 
+_ASK_AGAIN_MS: Final = 100
+"""About as long as a cut takes to become durable."""
 _BEFORE_ALL = PointId(NOBODY, BEGINNING)
 
 
@@ -83,6 +89,13 @@ class TellLine(Effect):
     next_ids: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class AskForCut(Effect):
+    """A member is to cut, as the line waits for it."""
+
+    node: NodeId
+
+
 class Region:
     """One region in one life of the coordinator.
 
@@ -113,6 +126,7 @@ class Region:
         self._damaged: dict[tuple[NodeId, PointId], str] = {}
         self.oldest: Mapping[NodeId, Place] = {n: self._begins_at(n) for n in region.members}
         self._moves_to: Mapping[NodeId, Place] | None = None  # the line that is being written
+        self._ask_from_ms = 0  # members are not asked to cut before
 
     # -- failures and recoveries --------------------------------------------------------------
 
@@ -207,9 +221,22 @@ class Region:
         """Whether its members cut in rounds."""
         return bool(self._region.told)
 
-    def begin_round(self, now_ms: int, *, is_wanted: bool = False) -> list[Effect]:
-        """Begin a round, if there are any, and it is time or a full gate wants one."""
-        return self.rounds.begin(now_ms, is_wanted=is_wanted) if self._region.told else []
+    def begin_round(self, now_ms: int) -> list[Effect]:
+        """Begin a round, if there are any and it is time."""
+        return self.rounds.begin(now_ms) if self.has_rounds else []
+
+    def line_wanted(self, node: NodeId, now_ms: int) -> list[Effect]:
+        """A member's gate is full: begin a round, or ask the others to cut.
+
+        They are asked again once the line has moved: 1. A member cuts. 2. It sends on. 3. Whoever
+        is behind it cuts with what came, and has to wait for a later cut of it.
+        """
+        if self.has_rounds:
+            return self.rounds.begin(now_ms, is_wanted=True)
+        if now_ms < self._ask_from_ms or not self.rollback.is_at_work:
+            return []
+        self._ask_from_ms = now_ms + max(_ASK_AGAIN_MS, self._region.interval_ms)
+        return [AskForCut(member) for member in self._region.members if member != node]
 
     def move_line(self) -> LineMoved | None:
         """The move to be written down now; None: the line stands, or may not move."""
@@ -228,6 +255,7 @@ class Region:
         if self._moves_to is not None:
             self.oldest, self._moves_to = self._moves_to, None
             self.account.moved(self.oldest, now_ms)
+            self._ask_from_ms = min(self._ask_from_ms, now_ms + _ASK_AGAIN_MS)
 
     def tell_line(self) -> list[Effect]:
         """Tell all members the oldest line; said again, it changes nothing."""

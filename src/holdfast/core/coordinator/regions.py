@@ -31,13 +31,14 @@ from holdfast.core.coordinator.events import (
     PointDamaged,
     RoundFailed,
     RoundWanted,
+    TellCut,
     TellGoOn,
     TellHalt,
     TellLineMoved,
     TellRollBack,
     TellRound,
 )
-from holdfast.core.coordinator.region import Region, RegionPlan
+from holdfast.core.coordinator.region import AskForCut, Region, RegionPlan
 from holdfast.core.coordinator.replica import NodeState
 from holdfast.core.coordinator.rollback import GoOn, Halt, StartFrom
 from holdfast.core.haunit.plan import Cuts
@@ -228,6 +229,8 @@ class Regions:
             match effect:
                 case Halt(node, attempt) if task := self._task_of(node):
                     words.append(TellHalt(node, task, attempt))
+                case AskForCut(node) if task := self._task_of(node):
+                    words.append(TellCut(node, task))
                 case BeginRound(node, _) | AbortRound(node, _):
                     words += self._round_of(node)
                 case ReportRound():
@@ -332,11 +335,11 @@ class Regions:
         return [word for each in self._regions for word in self._words(each.begin_round(now_ms))]
 
     def round_wanted(self, node: NodeId, now_ms: int) -> list[Effect]:
-        """A member has no more room for what waits for a round."""
+        """A member has no more room for what waits for the line."""
         member = self._members.get(node)
         if member is None:
             return []
-        return self._words(member.region.begin_round(now_ms, is_wanted=True))
+        return self._words(member.region.line_wanted(node, now_ms))
 
     def round_failed(self, word: RoundFailed) -> list[Effect]:
         """A member's checkpoint came to nothing; of a round that is over that changes nothing."""

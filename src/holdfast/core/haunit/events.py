@@ -623,7 +623,10 @@ class ReportHalted(Effect):
 
 @dataclass(frozen=True, slots=True)
 class WantRound(Effect):
-    """Tell the coordinator that results wait for a round, and there is room for no more."""
+    """Tell the coordinator that there will soon be room for no more results that wait.
+
+    They wait for a round, or, where there are none, for cuts of other members of the region.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,11 @@ class RoundTold(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class CutTold(Stimulus):
+    """Another member of the node's region has no more room, and waits for the node's next cut."""
+
+
+@dataclass(frozen=True, slots=True)
 class FloorTold(Stimulus):
     """What an idle source may promise; see queues/idle_floor.py."""
 

@@ -310,9 +310,7 @@ class PageManager:
     def dirty_pages(self) -> int:
         """How many pages have changed since the last finished checkpoint."""
         tables = self._tables.values()
-        return sum(
-            int(np.count_nonzero(self._memory.marks_behind(table) == DIRTY)) for table in tables
-        )
+        return sum(int(np.count_nonzero(self._memory.changed(table))) for table in tables)
 
     def checkpoint(self, also: np.ndarray | None = None) -> Snapshot:
         """Freeze all pages that have changed since the last finished checkpoint. [Table 4: chkpt]
@@ -349,7 +347,7 @@ class PageManager:
             page_sets=tuple(page_sets),
             counts=np.array([len(table) for table in tables], dtype=np.int64),
             pages=pages,
-            is_changed=self._memory.marks_behind(pages) == DIRTY,
+            is_changed=self._memory.changed(pages),
             next_set=self._next_set,
             number=self._taken_count,
             is_held=is_held,
@@ -357,8 +355,7 @@ class PageManager:
         )
 
     def _freeze(self, snapshot: Snapshot, is_needed: np.ndarray) -> None:
-        pages = snapshot.pages[is_needed]
-        self._memory.freeze(pages)
+        self._memory.freeze(snapshot.pages, is_needed)
         snapshot.is_needed = is_needed
         self._snapshots.append(snapshot)
         self._homes.forget_strays()  # Looked for when the last one ends.

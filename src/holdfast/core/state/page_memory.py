@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from holdfast.core.state import snapshot_kernels
 from holdfast.core.state.kernels import CLEAN, DIRTY, FREE, FROZEN
 
 _FIRST_PAGES: Final = 64
@@ -217,16 +218,15 @@ class PageMemory:
 
     # -- snapshots --------------------------------------------------------------------------
 
-    def marks_behind(self, pages: np.ndarray) -> np.ndarray:
-        """The marks of pages, of frozen ones that which they will have."""
-        marks: np.ndarray = self.marks[pages]
-        return np.where(marks == FROZEN, self.behind[pages], marks)
+    def changed(self, pages: np.ndarray) -> np.ndarray:
+        """Whether these are dirty, or will be once no snapshot needs them: bool (n,)."""
+        is_changed = np.empty(len(pages), dtype=np.bool_)
+        snapshot_kernels.changed(self.marks, self.behind, pages, is_changed)
+        return is_changed
 
-    def freeze(self, pages: np.ndarray) -> None:
-        """One snapshot more needs these as they are."""
-        self.behind[pages] = self.marks_behind(pages)
-        self.holders[pages] += 1
-        self.marks[pages] = FROZEN
+    def freeze(self, pages: np.ndarray, is_needed: np.ndarray) -> None:
+        """One snapshot more needs some of these as they are, bool per page."""
+        snapshot_kernels.freeze(self.marks, self.holders, self.behind, pages, is_needed)
 
     def let_go(self, pages: np.ndarray, is_used: np.ndarray, mark: int | None) -> int:
         """One snapshot less needs these; what neither a snapshot nor a page set has, is free.
@@ -264,7 +264,7 @@ class PageMemory:
         """
         rows = self.arena.reshape(-1, self._page_words)
         rows[homes] = rows[pages]
-        is_clean = (self.marks_behind(pages) == CLEAN) & (not is_copied_out)
+        is_clean = ~self.changed(pages) & (not is_copied_out)
         self.marks[homes] = np.where(is_clean, CLEAN, DIRTY)
         self.release(pages)
 

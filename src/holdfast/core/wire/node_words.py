@@ -70,6 +70,7 @@ ToNode = (
     | told.RollBackTold
     | told.LineTold
     | told.RoundTold
+    | told.CutTold
     | told.LeaseRenewed
     | told.Fenced
     | told.StopReceived
@@ -217,6 +218,7 @@ Telling = (
     | c.TellRollBack
     | c.TellLineMoved
     | c.TellRound
+    | c.TellCut
     | AdmitWrite
     | GrantTurn
 )
@@ -257,6 +259,7 @@ _WORD_OF: Final[dict[type[Effect], Callable[[Any], ToNode]]] = {
     c.TellRollBack: lambda effect: told.RollBackTold(effect.attempt),
     c.TellLineMoved: lambda effect: told.LineTold(effect.sequence),
     c.TellRound: lambda effect: told.RoundTold(effect.begun, effect.over),
+    c.TellCut: lambda _: told.CutTold(),
     AdmitWrite: lambda _: WriteAdmitted(),
     GrantTurn: lambda effect: TurnGranted(effect.asking),
 }

@@ -451,6 +451,7 @@ _ToTask = (
     | c.TellRollBack
     | c.TellLineMoved
     | c.TellRound
+    | c.TellCut
 )
 
 
@@ -472,6 +473,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     c.TellRollBack: _tell_task,
     c.TellLineMoved: _tell_task,
     c.TellRound: _tell_task,
+    c.TellCut: _tell_task,
     c.SendPromotion: Cluster._promote,
     AdmitWrite: Cluster._admit,
     GrantTurn: Cluster._admit,

@@ -45,9 +45,10 @@ from holdfast.core.haunit.events import (
     PeerIncarnationLearned,
     ReportHalted,
     RestartPointStored,
+    WantRound,
 )
 from holdfast.core.haunit.restart_points import RestartPoints
-from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, RollBackTold
+from holdfast.core.haunit.told import CutTold, GoOnTold, HaltTold, LineTold, RollBackTold
 from holdfast.core.machine import Effect, SetTimer, Stimulus
 from holdfast.core.model.stable_hash import stable_hash
 from holdfast.core.recovery.checkpoint_graph import BEGINNING
@@ -102,6 +103,7 @@ class Lines(Checkpointed):
         self._gate = unit.outputs.hold_for_line(begins.point)
         self._began_before = begins.point.processed_before
         """What waits for its time when a node cuts comes again, and counts as taken all along."""
+        self._has_others_before = any(spec.is_from_region for spec in unit.plan.inputs)
         self._halted: int | None = None  # the attempt that it was halted for
         self._went_on = 0  # the last attempt that it went on after
         self._learned: dict[NodeId, PeerIncarnationLearned] = {}  # while it is halted
@@ -142,10 +144,19 @@ class Lines(Checkpointed):
         return effects
 
     def _gate_filled(self, now_ms: int) -> list[Effect]:
-        """Cut for what no cut covers yet; and, if nothing more came, until lines can share it."""
+        """Cut for what no cut covers yet; and, if nothing more came, until lines can share it.
+
+        The line waits for those before the node, too: the coordinator asks them.
+        """
+        effects: list[Effect] = [WantRound()] if self._has_others_before else []
         if self._lacks_points(now_ms) or self._gate.has_filled_since_cut:
-            return self._want_cut(now_ms)
-        return []
+            effects += self._want_cut(now_ms)
+        return effects
+
+    def on_cut_told(self, told: CutTold, now_ms: int) -> list[Effect]:
+        """The line waits for this node's cut; a cut of what has not changed would not move it."""
+        del told
+        return self._cut_if_due(now_ms)
 
     @property
     def _has_changed(self) -> bool:
@@ -304,6 +315,7 @@ class Lines(Checkpointed):
         **Checkpointed.HANDLERS,
         CheckpointFailed: on_checkpoint_failed,
         RestartPointStored: on_restart_point_stored,
+        CutTold: on_cut_told,
         LineTold: on_line_told,
         HaltTold: on_halt_told,
         GoOnTold: on_go_on_told,

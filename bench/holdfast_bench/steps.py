@@ -27,6 +27,7 @@ from holdfast.core.machine import Effect
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.wire import frames, log_records
+from holdfast.core.wire.log_records import encode_narrow
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.planning.plan import plan_dataflow
@@ -182,7 +183,8 @@ class _Steps:
         def write() -> None:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 schema = written[0].batch.batch.schema
-                with StreamLogWriter(folder, schema, written[0].stream, 1, narrows=True) as log:
+                stream = written[0].stream
+                with StreamLogWriter(folder, schema, stream, 1, encode=encode_narrow) as log:
                     for effect in written:
                         batch = effect.batch
                         log.append(batch.tuple_type, batch.first_id, batch.batch, 0, 0)

@@ -12,7 +12,7 @@ def test_how_long_a_refused_checkpoint_took_is_forgotten() -> None:
     said: list[dict[str, Any]] = []
     unused: Any = None
     reporter: Any = SimpleNamespace(tell=lambda _, **values: said.append(values))
-    made = NodeCheckpoints(unused, reporter, unused, unused, unused, unused)
+    made = NodeCheckpoints(unused, reporter, *[unused] * 5)
     names = [CheckpointId(sequence, Incarnation(1)) for sequence in range(1, 5)]
     for took_us, name in enumerate(names):
         prepared: Any = SimpleNamespace(checkpoint=name)

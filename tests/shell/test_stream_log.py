@@ -15,6 +15,7 @@ from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.wire import log_records
 from holdfast.core.wire.log_opening import BeginAt, SinkLacksTuples
 from holdfast.core.wire.log_owners import chained
+from holdfast.core.wire.log_records import encode_narrow, encode_record
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
@@ -62,8 +63,8 @@ def newest(path: Path) -> Path:
 def test_a_log_goes_on_in_another_version(tmp_path: Path) -> None:
     """A sink of before is taken over by a writer that keeps columns as offsets."""
     sizes = []
-    for incarnation, narrows in enumerate((False, True, False), 1):
-        with StreamLogWriter(str(tmp_path), SCHEMA, "s", incarnation, narrows=narrows) as log:
+    for incarnation, encode in enumerate((encode_record, encode_narrow, encode_record), 1):
+        with StreamLogWriter(str(tmp_path), SCHEMA, "s", incarnation, encode=encode) as log:
             put(log, 5_000)
             put(log, 10)
         sizes.append(newest(tmp_path).stat().st_size)

@@ -27,7 +27,7 @@ from holdfast.core.haunit.restoration import (
 )
 from holdfast.core.wire import manifests
 from holdfast.core.wire.checkpoint_files import CheckpointFiles, ReadSpill, read_outputs
-from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.core.wire.log_records import CorruptRecord, EncodeRecord, encode_narrow
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.stores.base import (
     CheckpointStore,
@@ -74,6 +74,7 @@ class IOService:
         workers: int,
         tell: Callable[[Stimulus], None],
         read_spill: ReadSpill,
+        encode_held: EncodeRecord = encode_narrow,
     ) -> None:
         """Start without work.
 
@@ -83,11 +84,13 @@ class IOService:
             workers: How many pages files are written, or read, side by side.
             tell: Takes the answers; called from other threads.
             read_spill: Reads what an output queue has spilled; called from other threads.
+            encode_held: Makes records of what waits for its log; called from other threads.
         """
         self._store = store
         self._node = node
         self._tell = tell
         self._read_spill = read_spill
+        self._encode_held = encode_held
         self._worker_count = workers
         self._workers = ThreadPoolExecutor(workers, "checkpoint-pages", _yield_to_the_node)
         self._jobs = ThreadPoolExecutor(1, "checkpoint")
@@ -162,7 +165,8 @@ class IOService:
 
     def _write_all(self, files: CheckpointFiles, cancelled: threading.Event) -> StoredCheckpoint:
         prepared = files.prepared
-        parts, segments = files.outputs(self._read_spill)  # Before it can be trimmed.
+        # Output tuples first: what is spilled can be trimmed soon.
+        parts, segments = files.outputs(self._read_spill, self._encode_held)
         if segments:
             name = manifests.outputs_name(prepared.node, prepared.checkpoint)
             self._write_object(name, [memoryview(part) for part in parts])

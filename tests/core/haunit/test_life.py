@@ -415,7 +415,7 @@ def test_a_node_begins_at_the_cut_of_the_checkpoint_that_was_loaded() -> None:
 def test_a_node_knows_from_its_assignment_which_rounds_are_over(
     over: int, cuts_for: list[int]
 ) -> None:
-    """What it is told while its state is loaded is for nobody."""
+    """A marker may come before a word about its round."""
     plan = replace(
         CHECKPOINTED,
         inputs=(replace(PLAN.inputs[0], is_from_region=True),),
@@ -425,12 +425,23 @@ def test_a_node_knows_from_its_assignment_which_rounds_are_over(
     )
     living = Living(plan)
     living.step(AssignmentReceived(5, TWO, NEWER, False, (told(A, 1),), over))
-    living.step(RoundTold(0, 5))
     living.step(loaded())
     marker = PlacedNote(7, 0, CheckpointMarker(5))
     effects = living.step(events.NotesReceived(IN, ONE, TWO, 0, 0, None, (marker,)))
     effects += living.step(events.Proceed())
     assert [e.prepared.point.round for e in of_kind(effects, events.WriteCheckpoint)] == cuts_for
+
+
+def test_a_round_that_begins_while_a_state_is_loaded_is_cut_for_as_soon_as_it_is_there() -> None:
+    """1. Its region has recovered, and a round begins. 2. The word comes too early. 3. It was said
+    again with the next keep-alive, and results waited for that.
+    """
+    plan = replace(CHECKPOINTED, region="n", cuts=Cuts.ALIGNED, merges_by_arrival=True)
+    living = Living(plan)
+    living.step(AssignmentReceived(5, TWO, NEWER, False, (told(A, 1),), 4))
+    living.step(RoundTold(5, 4))
+    effects = living.step(loaded())
+    assert [e.prepared.point.round for e in of_kind(effects, events.WriteCheckpoint)] == [5]
 
 
 def test_without_any_checkpoint_left_it_fails_for_good() -> None:

@@ -54,6 +54,8 @@ class PageImage:
         file: int32 (n,), per page the number of its file.
         position: int64 (n,), its number within the file.
         checksum: uint64 (n,).
+        emptied: The number of the file to be emptied; -1: none is worth it. Found with the image,
+            as a node stands still while it looks what to write.
     """
 
     page_bytes: int
@@ -64,6 +66,7 @@ class PageImage:
     file: np.ndarray
     position: np.ndarray
     checksum: np.ndarray
+    emptied: int = -1
 
     @property
     def reading_order(self) -> np.ndarray:
@@ -90,16 +93,9 @@ class PageImage:
         Returns:
             bool, one per page of the state now, in the order of a snapshot.
         """
-        in_use = np.bincount(self.file, minlength=len(self.files))
-        worth = [
-            (int(used) / file.pages, number)
-            for number, (used, file) in enumerate(zip(in_use, self.files, strict=True))
-            if 100 * int(used) < _WORTH_KEEPING_PERCENT * file.pages
-        ]
-        if not worth or changed < 2:
+        if self.emptied < 0 or changed < 2:
             return None
-        _, number = min(worth)
-        chosen = self.file == number
+        chosen = self.file == self.emptied
         chosen[np.flatnonzero(chosen)[changed // 2 :]] = False
         again = np.zeros(sum(snapshot_counts.values()), dtype=np.bool_)
         for here, there in self.shared_with(sorted(snapshot_counts.items())):
@@ -140,6 +136,22 @@ def split_among_workers(snapshot: Snapshot, workers: int) -> list[np.ndarray]:
     """Positions to be written, cut into at most so many runs of about the same length."""
     parts = np.array_split(snapshot.changed, workers)
     return [part for part in parts if len(part)]
+
+
+def file_to_empty(files: tuple[PageFile, ...], file: np.ndarray) -> int:
+    """The number of the file of which the smallest part is in use, if that is small enough, or -1.
+
+    Args:
+        files: The files.
+        file: As in `PageImage`.
+    """
+    in_use = np.bincount(file, minlength=len(files)).tolist()
+    worth = [
+        (used / each.pages, number)
+        for number, (used, each) in enumerate(zip(in_use, files, strict=True))
+        if 100 * used < _WORTH_KEEPING_PERCENT * each.pages
+    ]
+    return min(worth)[1] if worth else -1
 
 
 def next_image(
@@ -184,13 +196,16 @@ def next_image(
     in_use = np.unique(file)
     renumbered = np.zeros(len(files) + 1, dtype=np.int32)
     renumbered[in_use] = np.arange(len(in_use), dtype=np.int32)
+    kept = tuple(files[number] for number in in_use.tolist())
+    file = renumbered[file]
     return PageImage(
         page_bytes,
         snapshot.page_sets,
         snapshot.counts,
         snapshot.next_set,
-        tuple(files[number] for number in in_use.tolist()),
-        renumbered[file],
+        kept,
+        file,
         position,
         checksum,
+        file_to_empty(kept, file),
     )

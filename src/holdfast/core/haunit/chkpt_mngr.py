@@ -148,7 +148,7 @@ class ChkptMngr:
 
     def _rewrites(self) -> np.ndarray | None:
         """Pages to be written again, so that old files can go."""
-        if self._base is None:
+        if self._base is None or self._base.emptied < 0:
             return None
         return self._base.rewrites(self._pages.page_counts(), self._pages.dirty_pages())
 

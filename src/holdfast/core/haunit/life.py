@@ -72,7 +72,7 @@ from holdfast.core.haunit.restoration import (
 )
 from holdfast.core.haunit.restorations import restoration_of
 from holdfast.core.haunit.standby_replica import StandbyReplica
-from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived
+from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived, RoundTold
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.recovery.guarantee import RolledBack, StreamRebased
@@ -153,6 +153,7 @@ class NodeLife:
         self._restoration: Restoration | None = None
         self._peers: dict[NodeId, PeerTold] = {}
         self._subscribed: dict[tuple[StreamId, Incarnation], SubscribeReceived] = {}
+        self._round: RoundTold | None = None  # the newest word, if nobody could hear it
         self._speaks_to = frozenset(plan.producers()) | (
             frozenset() if plan.standby is Standby.NONE else {plan.node}
         )
@@ -345,7 +346,10 @@ class NodeLife:
         self.machine = machine
         effects = machine.start(now_ms)
         subscribed, self._subscribed = self._subscribed, {}
-        for stimulus in (*map(_learned, self._to_be_told()), *subscribed.values()):
+        heard: list[Stimulus] = [*map(_learned, self._to_be_told()), *subscribed.values()]
+        if self._round is not None:
+            heard.append(self._round)
+        for stimulus in heard:
             effects += self._tell(stimulus, now_ms)
         return effects + self._promote_if_due(now_ms)
 
@@ -393,6 +397,9 @@ class NodeLife:
             return self._perform(restoration.step(stimulus, now_ms), now_ms)
         if isinstance(stimulus, SubscribeReceived):
             self._subscribed[(stimulus.stream, stimulus.sender)] = stimulus
+            return []
+        if isinstance(stimulus, RoundTold):
+            self._round = stimulus  # Said again it would come up to a keep-alive later.
             return []
         self._refused_frames += 1
         return []

@@ -30,12 +30,14 @@ class OutputTuples:
         from_id: The first.
         to_id: The one after the last.
         batches: The last of them; what comes before these is in the stream's spill log.
+        is_held: Whether they wait for their sink's log, which will hold them, too.
     """
 
     stream: StreamId
     from_id: int
     to_id: int
     batches: tuple[TupleBatch, ...]
+    is_held: bool = False
 
     @property
     def in_memory_from(self) -> int:

@@ -23,10 +23,11 @@ from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.core.state import kernels
 from holdfast.core.wire.log_records import (
     CorruptRecord,
+    EncodeRecord,
     LogRecord,
     RecordKind,
     decode_record,
-    encode_record,
+    encode_narrow,
 )
 from holdfast.core.wire.manifests import Manifest, encode_manifest
 
@@ -80,32 +81,32 @@ class CheckpointFiles:
         return copied
 
     def outputs(
-        self, read_spill: ReadSpill
+        self, read_spill: ReadSpill, encode_held: EncodeRecord = encode_narrow
     ) -> tuple[list[bytes | pa.Buffer], tuple[OutputSegment, ...]]:
         """The output tuples as parts of one file, and where each stream's lie in it.
 
         Args:
             read_spill: Reads what a queue has spilled; whatever it raises is raised.
+            encode_held: Makes records of what waits for its sink's log.
         """
         parts: list[bytes | pa.Buffer] = []
         segments: list[OutputSegment] = []
         offset = 0
         checkpoint = self.prepared.checkpoint
         for wanted in self.prepared.outputs:
-            begin = offset
+            begin, encode = offset, encode_held if wanted.is_held else encode_narrow
             spilled: tuple[TupleBatch, ...] = ()
             if wanted.from_id < wanted.in_memory_from:
                 spilled = read_spill(wanted.stream, wanted.from_id, wanted.in_memory_from)
             for batch in (*spilled, *wanted.batches):
-                record = encode_record(
+                record = encode(
                     RecordKind.DATA,
                     batch.tuple_type,
                     checkpoint.incarnation,
                     batch.first_id,
                     batch.boundary_us,
                     batch.created_us,
-                    batch.batch,
-                    narrows=True,
+                    batch=batch.batch,
                 )
                 parts += record
                 offset += sum(len(part) for part in record)

@@ -13,8 +13,8 @@ import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Final
+from functools import cache, lru_cache, partial
+from typing import Final, Protocol
 
 import pyarrow as pa
 import xxhash
@@ -49,6 +49,7 @@ RECORD_HEADER_BYTES: Final = ALIGNMENT
 HEADER_READ_BYTES: Final = 4096
 """Few schemas need more."""
 _SCHEMAS_KNOWN: Final = 16
+Parts = list[bytes | pa.Buffer]
 
 
 class RecordKind(enum.IntEnum):
@@ -126,6 +127,24 @@ class LogRecord:
     size: int
 
 
+class EncodeRecord(Protocol):
+    """What `encode_record` does, in one way or another."""
+
+    def __call__(
+        self,
+        kind: RecordKind,
+        tuple_type: int,
+        incarnation: int,
+        first_id: int,
+        boundary_us: int,
+        created_us: int,
+        /,
+        *,
+        batch: pa.RecordBatch | None,
+    ) -> Parts:
+        """A record as parts to be written one after the other."""
+
+
 def encode_segment_header(
     stream: str, incarnation: int, first_id: int, schema: pa.Schema, owners: Owners = ()
 ) -> bytes:
@@ -183,14 +202,14 @@ def encode_record(
     batch: pa.RecordBatch | None,
     *,
     narrows: bool = False,
-) -> list[bytes | pa.Buffer]:
+) -> Parts:
     """A record as parts to be written one after the other.
 
     `narrows`: as short as it easily can be, with offsets if it is large, or packed if it is small.
     A small one is copied to the system's memory: where Arrow's own pool grows, the kernel clears a
     huge page, and whoever waits for a short record would wait for some milliseconds.
     """
-    payload: list[bytes | pa.Buffer] = []
+    payload: Parts = []
     entries: list[bytes] = []
     rows, has_offsets = 0, False
     if batch is not None:
@@ -219,6 +238,9 @@ def encode_record(
     if not size:
         return [header]
     return [header, *payload, bytes(_aligned(size) - size)]
+
+
+encode_narrow: Final[EncodeRecord] = partial(encode_record, narrows=True)
 
 
 def decode_record(

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import xxhash
 
-from holdfast.core.checkpoint.page_image import PageFile, PageImage
+from holdfast.core.checkpoint.page_image import PageFile, PageImage, file_to_empty
 from holdfast.core.haunit.prepared import OutputSegment
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.notes import PlacedNote
@@ -166,18 +166,21 @@ def _decoded(body: bytes, text_bytes: int, set_count: int, page_count: int) -> M
         at += columns[-1].nbytes
     if at != len(body) or int(sets[1].sum()) != page_count:
         raise ValueError("its arrays do not fit its length")
+    files = tuple(PageFile(_checkpoint(*f[:2]), int(f[2]), int(f[3])) for f in value["files"])
+    file = columns[0].astype(np.int32)
+    if page_count and not 0 <= int(file.min()) <= int(file.max()) < len(files):
+        raise ValueError("a page is in a file that is not listed")
     image = PageImage(
         int(value["page_bytes"]),
         tuple(PageSetId(page_set) for page_set in sets[0].tolist()),
         sets[1].astype(np.int64),
         int(value["next_set"]),
-        tuple(PageFile(_checkpoint(*f[:2]), int(f[2]), int(f[3])) for f in value["files"]),
-        columns[0].astype(np.int32),
+        files,
+        file,
         columns[1].astype(np.int64),
         columns[2].astype(np.uint64),
+        file_to_empty(files, file),
     )
-    if page_count and not 0 <= int(image.file.min()) <= int(image.file.max()) < len(image.files):
-        raise ValueError("a page is in a file that is not listed")
     return Manifest(
         NodeId(value["node"]),
         _checkpoint(*value["checkpoint"]),

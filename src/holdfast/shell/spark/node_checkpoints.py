@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.node_reports import NodeReports
     from holdfast.shell.spark.task_spec import TaskSpec
+    from holdfast.shell.storage.encoded_records import EncodedRecords
 
 _PREPARED_MAX: Final = 2
 """One may be reported in the step that prepares the next; nobody reports a refused one."""
@@ -38,6 +39,7 @@ class NodeCheckpoints:
         answer: Callable[[Stimulus | Exception], None],
         bring_up: BringUp,
         read_spill: ReadSpill,
+        encoded: EncodedRecords,
     ) -> None:
         """The store is not open.
 
@@ -48,6 +50,7 @@ class NodeCheckpoints:
             answer: Takes answers of other threads.
             bring_up: Opens the store.
             read_spill: Reads what an output queue has spilled; called from other threads.
+            encoded: Keeps records that sinks' logs will hold, too.
         """
         self._spec = spec
         self._reporter = reporter
@@ -55,6 +58,7 @@ class NodeCheckpoints:
         self._answer = answer
         self._bring_up = bring_up
         self._read_spill = read_spill
+        self._encoded = encoded
         self._opened: IOService | None = None
         self._prepared_us: dict[CheckpointId, int] = {}
 
@@ -73,7 +77,14 @@ class NodeCheckpoints:
 
         def work() -> Callable[[], None]:
             try:
-                io = IOService(store.open(), plan.node, workers, self._answer, self._read_spill)
+                io = IOService(
+                    store.open(),
+                    plan.node,
+                    workers,
+                    self._answer,
+                    self._read_spill,
+                    self._encoded.first,
+                )
                 found = io.found()
             except StorageError as error:
                 away = OpeningFailed(effect.request_id, StoreAway(str(error)))

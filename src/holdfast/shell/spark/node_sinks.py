@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.extent import Extent
     from holdfast.shell.spark.bring_up import BringUp
     from holdfast.shell.spark.task_spec import TaskSpec
+    from holdfast.shell.storage.encoded_records import EncodedRecords
     from holdfast.shell.storage.stream_log import StreamLogReader
 
 _SKIPPED_RECORDS = 1000
@@ -62,6 +63,7 @@ class NodeSinks:
         answer: Callable[[Stimulus | Exception], None],
         bring_up: BringUp,
         has_read: Callable[[Extent, int], None],
+        encoded: EncodedRecords,
     ) -> None:
         """Nothing is open.
 
@@ -71,9 +73,11 @@ class NodeSinks:
             answer: Takes answers of other threads.
             bring_up: Opens and reads logs.
             has_read: Takes an extent, and for how long it was read, in nanoseconds.
+            encoded: Records that checkpoints have encoded.
         """
         mount(spec.footprint_place, spec.store)
         self._has_read = has_read
+        self._encoded = encoded
         self._spec = spec
         self._tell = tell
         self._answer = answer
@@ -140,7 +144,7 @@ class NodeSinks:
                 self._schemas[stream],
                 stream,
                 incarnation,
-                narrows=True,
+                encode=self._encoded.again,
                 segment_bytes=segment_bytes,
                 segment_s=segment_s,
                 wanted=needs.of(stream, _ends(writers)),

@@ -44,6 +44,7 @@ from holdfast.shell.spark.supervisor import RunAgain, supervise
 from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.spark.timers import Timers, now_ms
 from holdfast.shell.spark.traffic import Traffic
+from holdfast.shell.storage.encoded_records import EncodedRecords
 from holdfast.shell.storage.errors import LogSuperseded, SpillLost
 from holdfast.shell.storage.rights import is_forbidden, storage_error
 from holdfast.shell.stores.base import StoreUnavailable
@@ -128,7 +129,8 @@ class NodeTask:
         self._bring_up = BringUp(spec.plan.node, self._waker.wake)
         tell, answer, bring_up = self._pending.append, self._answer, self._bring_up
         self._sources = NodeSources(spec, self._channels.poller, tell, bring_up)
-        self._sinks = NodeSinks(spec, tell, answer, bring_up, self._background.recovery.has_read)
+        encoded, has_read = EncodedRecords(), self._background.recovery.has_read
+        self._sinks = NodeSinks(spec, tell, answer, bring_up, has_read, encoded)
         self._spills = NodeSpills(spec, self._life, tell)
         self._reports = NodeReports(
             spec,
@@ -144,7 +146,9 @@ class NodeTask:
             bring_up=bring_up,
         )
         read_spill = self._spills.read_range
-        self._checkpoints = NodeCheckpoints(spec, self._reports, tell, answer, bring_up, read_spill)
+        self._checkpoints = NodeCheckpoints(
+            spec, self._reports, tell, answer, bring_up, read_spill, encoded
+        )
         self._performers = self._all_performers()
         self._listeners = self._all_listeners()
         self._parent = os.getppid()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast.core.wire.log_owners import Owners
+from holdfast.core.wire.log_records import EncodeRecord, encode_record
 from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.logs import open_writer
 from holdfast.shell.storage.stream_log import SEGMENT_BYTES
@@ -21,7 +22,7 @@ class ClaimedLogWriter:
         incarnation: int,
         *,
         segment_bytes: int = SEGMENT_BYTES,
-        narrows: bool = False,
+        encode: EncodeRecord = encode_record,
         switches_beside: bool = False,
         wanted: int = 0,
     ) -> None:
@@ -39,7 +40,7 @@ class ClaimedLogWriter:
             stream,
             incarnation,
             segment_bytes=segment_bytes,
-            narrows=narrows,
+            encode=encode,
             switches_beside=switches_beside,
             wanted=wanted,
         )

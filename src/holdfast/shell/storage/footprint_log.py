@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.footprints import FootprintsDamaged, footprint_schema
 from holdfast.core.recovery.extent import ExtentSearch
+from holdfast.core.wire.log_records import encode_narrow
 from holdfast.shell.storage.backward_reader import batches_before
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import FileDamaged, SchemaMismatch
@@ -50,7 +51,7 @@ class FootprintLogWriter(ClaimedLogWriter):
             stream,
             incarnation,
             segment_bytes=SEGMENT_BYTES,
-            narrows=True,
+            encode=encode_narrow,
             switches_beside=True,
             wanted=wanted,
         )
@@ -75,7 +76,7 @@ def open_footprints(place: str, body: pa.Schema, stream: str, incarnation: int) 
     """
     schema = footprint_schema(body)
     return open_writer(
-        place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, narrows=True
+        place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, encode=encode_narrow
     )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from holdfast.core.wire.log_owners import Owners
+from holdfast.core.wire.log_records import EncodeRecord, encode_record
 from holdfast.shell.storage.beginnings import first_kept
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.part_log import PartLogWriter
@@ -107,7 +108,7 @@ def open_writer(
     first_id: int | None = None,
     is_sole: bool = False,
     is_lasting: bool = True,
-    narrows: bool = False,
+    encode: EncodeRecord = encode_record,
     segment_bytes: int = SEGMENT_BYTES,
     segment_s: float | None = None,
     switches_beside: bool = False,
@@ -124,8 +125,8 @@ def open_writer(
         first_id: For an empty log, the id of its first tuple; otherwise the log says.
         is_sole: The log has a unique name, and nobody else ever opens it to write.
         is_lasting: False: whoever writes it is the only one who reads it; nothing need be durable.
-        narrows: Whether it is written more often than read, so that what is shorter is better:
-            columns are kept as offsets where they can; not in an object store.
+        encode: Makes records of tuples; not in an object store. A log that is written more often
+            than read is best narrow.
         segment_bytes: From which size on another file is begun; not in an object store.
         segment_s: From which age on it is.
         switches_beside: Whether that waits for `tidy`, so that whoever appends need not.
@@ -148,7 +149,7 @@ def open_writer(
         incarnation,
         first_id=first_id,
         is_lasting=is_lasting,
-        narrows=narrows,
+        encode=encode,
         segment_bytes=segment_bytes,
         segment_s=segment_s,
         switches_beside=switches_beside,

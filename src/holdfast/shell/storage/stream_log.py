@@ -39,10 +39,12 @@ from holdfast.core.wire.log_opening import (
 from holdfast.core.wire.log_owners import Owner, Owners, Place, live_segments, owners_of
 from holdfast.core.wire.log_records import (
     CorruptRecord,
+    EncodeRecord,
     Incomplete,
     LogRecord,
     RecordKind,
     SegmentHeader,
+    encode_record,
 )
 from holdfast.core.wire.steps import run
 from holdfast.shell.storage.beginnings import first_kept, missing
@@ -439,7 +441,7 @@ class StreamLogWriter:
         segment_bytes: int = SEGMENT_BYTES,
         segment_s: float | None = None,
         is_lasting: bool = True,
-        narrows: bool = False,
+        encode: EncodeRecord = encode_record,
         switches_beside: bool = False,
         wanted: int = 0,
         tail: StreamLogReader | None = None,
@@ -455,7 +457,7 @@ class StreamLogWriter:
             segment_bytes: Size at which the next segment begins.
             segment_s: Age at which it does, if it holds anything; None: whatever its age.
             is_lasting: Whether what a segment holds is made durable when the next one begins.
-            narrows: Whether columns are kept as offsets where that is shorter.
+            encode: Makes records of tuples.
             switches_beside: Whether `tidy` begins segments, so that whoever appends does not wait.
             wanted: The id before which the log must not end.
             tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
@@ -475,7 +477,7 @@ class StreamLogWriter:
         self._segment_bytes, self._segment_s = segment_bytes, segment_s
         self._begun_s, self._begun_id = 0.0, 0  # the segment, and its first id
         self._is_lasting = is_lasting
-        self._narrows, self._switches_beside = narrows, switches_beside
+        self._encode, self._switches_beside = encode, switches_beside
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
@@ -622,10 +624,8 @@ class StreamLogWriter:
         created_us: int,
         batch: pa.RecordBatch | None,
     ) -> None:
-        parts = records.encode_record(
-            *(kind, tuple_type, self._incarnation, self.next_id, boundary_us, created_us, batch),
-            narrows=self._narrows,
-        )
+        header = (kind, tuple_type, self._incarnation, self.next_id, boundary_us, created_us)
+        parts = self._encode(*header, batch=batch)
         wanted = sum(len(part) for part in parts)
         if wanted > records.MAX_PAYLOAD_BYTES:
             raise StorageError(f"{self._stream}: a record of {wanted} bytes; use smaller batches")

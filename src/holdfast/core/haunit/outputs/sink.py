@@ -81,7 +81,7 @@ class Sink:
         if first_id >= self.next_id:
             return None
         batches = tuple(between(tuple(self.held), first_id, self.next_id))
-        return OutputTuples(self.stream, first_id, self.next_id, batches)
+        return OutputTuples(self.stream, first_id, self.next_id, batches, is_held=True)
 
     @property
     def unsynced_tuples(self) -> int:

@@ -44,8 +44,9 @@ from holdfast.shell.spark.supervisor import RunAgain, supervise
 from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.spark.timers import Timers, now_ms
 from holdfast.shell.spark.traffic import Traffic
-from holdfast.shell.storage.encoded_records import EncodedRecords
+from holdfast.shell.storage.encoded_records import BYTES_MAX, EncodedRecords
 from holdfast.shell.storage.errors import LogSuperseded, SpillLost
+from holdfast.shell.storage.places import is_remote
 from holdfast.shell.storage.rights import is_forbidden, storage_error
 from holdfast.shell.stores.base import StoreUnavailable
 from holdfast.shell.transport.waker import Waker
@@ -129,7 +130,9 @@ class NodeTask:
         self._bring_up = BringUp(spec.plan.node, self._waker.wake)
         tell, answer, bring_up = self._pending.append, self._answer, self._bring_up
         self._sources = NodeSources(spec, self._channels.poller, tell, bring_up)
-        encoded, has_read = EncodedRecords(), self._background.recovery.has_read
+        has_logs = any(not is_remote(place) for place in spec.sink_paths.values())
+        encoded = EncodedRecords(BYTES_MAX if has_logs else 0)
+        has_read = self._background.recovery.has_read
         self._sinks = NodeSinks(spec, tell, answer, bring_up, has_read, encoded)
         self._spills = NodeSpills(spec, self._life, tell)
         self._reports = NodeReports(

@@ -354,10 +354,14 @@ def continued(stopped: dict[int, float]) -> Iterator[Callable[[float], None]]:
 
 
 def first_input_s(query: Query) -> float:
-    """Wait for the first input; the wall-clock time then."""
+    """Wait for the first input; the wall-clock time then.
+
+    An earlier driver may have read all that flows before something is struck: sources count that.
+    """
     deadline_s = time.monotonic() + _TIMEOUT_S
     while query.isActive and time.monotonic() < deadline_s:
-        if query.lastProgress["numInputRows"]:
+        progress = query.lastProgress
+        if any(each["numInputRows"] for each in (progress, *progress["sources"])):
             break
         time.sleep(0.01)
     return time.time()

@@ -69,6 +69,7 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
         "forced": 0,
         "useless": 1,
         "rolledPast": 2,
+        "unplanned_failures": 1,
         "standstill_ms": 0.25,
         "standstill_max_ms": 0.5,
         "durable_ms": 30,
@@ -104,7 +105,8 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
     assert text.count("| NO |") == 9 + 3, "what is not identical, and the targets that are missed"
     for line in (
         "| kill -9 to first output, 10 MB, 20 kills, UNC | ≤ 300 ms | 250 ms | yes |",
-        "| standstill at a cut, 512 MiB, UNC | ≤ 2 ms | 2.50 ms | NO | the pages",
+        "| standstill at a cut, 512 MiB, UNC | ≤ 2 ms | 2.50 ms | NO | standstill |",
+        "- *standstill*: marks of all pages",
         "| round under back-pressure, q1, 1, COOR unaligned | ≤ 1.5 × | 2.00 × (140 ms, at rest 70",
         "| restart, loop, UNC, 5 workers | 620 ms | 120 ms | Here a process is killed",
         "different commits (abc, def)",

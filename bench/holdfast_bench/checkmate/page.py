@@ -37,7 +37,8 @@ One node is killed; the rates are steady. `restart`: until its replacement has i
 still`, `durable` and `complete` are the three times of a checkpoint: how long its node stood still,
 until it was written, until all that go with it were. Results wait for the line, so latencies are
 about those of an interval. `foretold`: what `query.advise()` said three seconds before the failure.
-All in ms.
+All in ms. `others`: further failures, of nodes that were silent for longer than keep-alives allow,
+as the cores were busy.
 
 """
 _KILLS: Final = """
@@ -140,6 +141,7 @@ def _failed_rows(name: str, of: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
             run["checkpoints"],
             run["useless"],
             run["rolledPast"],
+            run["unplanned_failures"],
             run["message_overhead"] or "–",
             "yes" if run["is_identical"] else "NO",
         )
@@ -147,8 +149,8 @@ def _failed_rows(name: str, of: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 _FAILED_HEADER: Final = (
     "run", "protocol", "p50", "foretold", "p99", "restart", "recovered", "foretold", "caught up",
-    "stood still", "durable", "complete", "checkpoints", "useless", "rolled past", "bytes",
-    "identical",
+    "stood still", "durable", "complete", "checkpoints", "useless", "rolled past", "others",
+    "bytes", "identical",
 )  # fmt: skip
 
 

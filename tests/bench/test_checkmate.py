@@ -116,6 +116,13 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
     assert (tmp_path / "checkmate-throughput.png").stat().st_size > 1000
 
 
+def test_who_has_not_caught_up_is_not_said_to_have_done_so_at_once() -> None:
+    times = {"detected_ms": 1, "restarted_ms": 2, "replayed_ms": 3, "caught_up_ms": None}
+    runs = {protocol: {"recovery": times} for protocol in PROTOCOLS[1:]}
+    text = beside.beside_the_paper({"failure": {"q8": {"1": {"protocols": runs}}}})
+    assert "| COOR not before the end, " in text
+
+
 def test_clocks_leave_no_checkpoint_useless_where_without_them_some_are() -> None:
     found = scale.measure(4, 20.0)["cyclic"]
     assert found["UNC"]["useless"] > 0

@@ -181,9 +181,7 @@ def _failure(results: Results) -> Iterator[tuple[str, ...]]:
             ours = ", ".join(f"{p} {_restart_ms(run):,.0f}" for p, run in runs.items())
             theirs = "COOR least, UNC and CIC up to 10 times as long (100 workers, Figure 11)"
             yield f"restart, {query}, {workers}", theirs, f"{ours} ms", _WHY["restart"]
-            ours = ", ".join(
-                f"{p} {run['recovery']['caught_up_ms'] or 0:,.0f}" for p, run in runs.items()
-            )
+            ours = ", ".join(f"{p} {_caught_up(run)}" for p, run in runs.items())
             theirs = "10 to 30 s (Figure 9)"
             yield f"recovery, {query}, {workers}", theirs, f"{ours} ms", _WHY["recovery"]
     for query, by_workers in results.get("throughput", {}).items():
@@ -203,6 +201,11 @@ def _simulated(results: Results) -> list[tuple[str, Results]]:
 def _share_invalid(run: Results) -> float:
     invalid, checkpoints = run["useless"] + run["rolledPast"], run["checkpoints"]
     return float(invalid / max(1, checkpoints))
+
+
+def _caught_up(run: Results) -> str:
+    ms = run["recovery"]["caught_up_ms"]
+    return "not before the end" if ms is None else f"{ms:,.0f}"
 
 
 def _restart_ms(run: Results) -> float:

@@ -211,7 +211,12 @@ def first_event_us() -> int:
 
 def tap_of(run: RealRun, folder: str) -> Tap:
     """The tap of a run in its folder; what must flow before all has been struck may flow."""
-    return Tap(os.path.join(folder, "tap"), int(_STRUCK_SHARE * _events(run)))
+    return Tap(os.path.join(folder, "tap"), flows_at_first(run))
+
+
+def flows_at_first(run: RealRun) -> int:
+    """How many events of each source flow before all has been struck."""
+    return int(_STRUCK_SHARE * _events(run))
 
 
 def location_in(folder: str) -> str:

@@ -81,13 +81,18 @@ def told(outcome: RealOutcome) -> str:
 
 
 def _kill_driver(seed: int, folder: str, outcome: RealOutcome) -> int:
-    """Run a driver of its own until results have come out, and kill it; see `runs.execute`."""
+    """Run a driver of its own until results have come out, and kill it; see `runs.execute`.
+
+    Windows may give none of what flows before something is struck: then until all of it was read.
+    """
     origin_us = runs.first_event_us() + int(_UP_S * 1e6)
     arguments = [str(seed), folder, str(origin_us)]
-    driver = DriverProcess("holdfast_chaos.together_runs", arguments, Path(folder), results=0)
+    driver = DriverProcess(
+        "holdfast_chaos.together_runs", arguments, Path(folder), results=0, has_read_all=False
+    )
     try:
         deadline_s = time.monotonic() + _TIMEOUT_S
-        while not driver.told["results"]:
+        while not (driver.told["results"] or driver.told["has_read_all"]):
             if driver.is_over.is_set() or time.monotonic() > deadline_s:
                 raise TimeoutError(f"no result came of the driver that was to be killed: {driver}")
             time.sleep(0.01)  # Leaves the cores to what is waited for.
@@ -104,7 +109,10 @@ def _drive(seed: int, folder: str, origin_us: int) -> None:
     flow = runs.flow_of(run, origin_us, runs.tap_of(run, folder))
     query = runs.start(spark, run, flow, runs.location_in(folder))
     while query.isActive:
-        tell({"results": query.lastProgress["numOutputRows"]})
+        progress = query.lastProgress
+        read = [each["numInputRows"] for each in progress["sources"]]
+        has_read_all = bool(read) and min(read) >= runs.flows_at_first(run)
+        tell({"results": progress["numOutputRows"], "has_read_all": has_read_all})
         time.sleep(0.05)  # Who listens has no other way to know.
 
 

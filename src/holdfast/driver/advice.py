@@ -48,9 +48,7 @@ _WITH_OTHERS: Final = (
     Approach.COMMUNICATION_INDUCED,
 )
 """Those of units that recover together; a unit that repeats has no use for them."""
-_BY_CHECKPOINTS: Final = frozenset(
-    approach.value for approach in (Approach.CHECKPOINTED, *_WITH_OTHERS)
-)
+_BY_CHECKPOINTS: Final = (Approach.CHECKPOINTED, *_WITH_OTHERS)
 """Whose restart point is a checkpoint."""
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
@@ -361,7 +359,7 @@ class _Behind:
         """
         around = self._around
         told_ms = around.interval_ms + around.network_delay_ms
-        if unit.protection in _BY_CHECKPOINTS:
+        if unit.protection in (approach.value for approach in _BY_CHECKPOINTS):
             return told_ms + around.checkpoint_interval_ms * (self._kept - 0.5)
         state_ms = 1000 * _ratio(unit.state_tuples, unit.input_tuples_per_s)
         return told_ms + state_ms + self._kept_back_ms[unit.unit]
@@ -520,7 +518,7 @@ def _own_interval_ms(approach: Approach, around: Surroundings) -> float | None:
     """The period that was predicted with, if the protection has one and another default."""
     if approach is Approach.PASSIVE_STANDBY and around.interval_ms != PASSIVE_INTERVAL_MS:
         return around.interval_ms
-    if approach is Approach.CHECKPOINTED or approach in _WITH_OTHERS:
+    if approach in _BY_CHECKPOINTS:
         default_ms = TOGETHER_INTERVAL_MS if approach in _WITH_OTHERS else CHECKPOINT_INTERVAL_MS
         interval_ms = around.checkpoint_interval_ms
         return interval_ms if interval_ms != default_ms else None

@@ -195,7 +195,7 @@ def random_protection(
     limits = _other_limits(name, limits, are_side_by_side=approaches.are_side_by_side)
     limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)))
     plan = _random_checkpoints(draw)
-    interval_ms = draw.steep(2, 100)
+    interval_ms = draw.steep(10, 160)
     limits = replace(limits, page_run_bytes=draw.one_of((1, 1, 1 << 18)))  # A page, or all of them.
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
     if approaches.are_precise:

@@ -42,6 +42,8 @@ _SILENCED = ("silence", "kill")
 _OLD_FRAMES = (*SILENCES, "stale-frames", "break")
 _PAUSED = (*SILENCES, "driver-pause")
 _LATE_ENDS = ("silence", LATE_END)
+_REPLICAS_LOST = ("kill", "machine-crash", "kill-replicas")
+_ALL_BEGIN_ANEW = ("kill", "driver-crash")
 _SIDE_BY_SIDE = ("silence", "no-boundaries", "kill", "driver-crash", "lost-frames", "leave")
 
 
@@ -397,8 +399,12 @@ REPLICATED_MUTANTS = {
         InputDelay, "_promise", _wait_for_tuples_alone, kinds=SILENCES
     ),
     "takes any run": _mutant(TentativeInput, "_counts", _take_any_run, kinds=_OLD_FRAMES),
-    "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
-    "takes what its state has": _beside(FollowingOrder, "_stable_us", _take_what_its_state_has),
+    "takes what was overtaken": _beside(
+        TentativeInput, "overtaken", _take_what_was_overtaken, _REPLICAS_LOST
+    ),
+    "takes what its state has": _beside(
+        FollowingOrder, "_stable_us", _take_what_its_state_has, _ALL_BEGIN_ANEW
+    ),
     "waits for more behind a replay": _beside(
         FollowingOrder, "_has_stable", _wait_for_more_behind_a_replay, _LATE_ENDS
     ),

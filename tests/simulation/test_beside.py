@@ -1,5 +1,7 @@
 """Simulators with worlds of their own run by seed, and say what does not hold, as all do."""
 
+from itertools import pairwise
+
 import pytest
 from recording_mutants import RECORDING_MUTANTS
 
@@ -12,8 +14,20 @@ from holdfast.sim.seeds import Run, simulate
 def test_a_world_of_its_own_runs_by_seed(world: str) -> None:
     outcome = simulate(Run(7, dataflow=world))
     assert outcome.invariant is None, outcome.violation
-    assert outcome.run.command() == f"holdfast simulate --seed 7 --dataflow {world}"
+    assert outcome.run.command() == f"holdfast simulate --seed 7 --dataflow {world} --trace"
     assert simulate(Run(7, dataflow=world)) == outcome
+
+
+@pytest.mark.parametrize("world", BESIDE)
+def test_a_run_in_a_world_of_its_own_can_be_traced(world: str) -> None:
+    """The trace is in order, tells of more than a start, and changes nothing."""
+    told: list[tuple[int, str]] = []
+    outcome = simulate(Run(7, dataflow=world), lambda now, text: told.append((now, text)))
+    assert outcome == simulate(Run(7, dataflow=world))
+    assert len(told) > 2
+    lives = [now for now, text in told if text.startswith(("first life", "second life"))]
+    begins = lives.count(0) or 1
+    assert sum(a > b for (a, _), (b, _) in pairwise(told)) < begins
 
 
 def test_each_world_has_its_turn() -> None:

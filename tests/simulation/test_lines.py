@@ -24,7 +24,7 @@ FOUND_AT = KeptSeeds("lines_found_at.json")
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_invariant_holds_under_all_faults(protocol: str) -> None:
-    outcomes = [simulate_lines(seed, protocol) for seed in range(SEEDS)]
+    outcomes = [simulate_lines(seed, protocol=protocol) for seed in range(SEEDS)]
     shown = [f"seed {o.seed}: {o.violation}" for o in outcomes if o.invariant is not None]
     assert not shown, "\n".join(shown)
     struck: Counter[str] = Counter()
@@ -40,7 +40,10 @@ def test_every_invariant_holds_under_all_faults(protocol: str) -> None:
 
 @cache
 def _without_faults(protocol: str, is_scoped: bool) -> list[LinesOutcome]:
-    return [simulate_lines(seed, protocol, faults=(), is_scoped=is_scoped) for seed in range(SEEDS)]
+    return [
+        simulate_lines(seed, protocol=protocol, faults=(), is_scoped=is_scoped)
+        for seed in range(SEEDS)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def _found_at(name: str, seeds: Iterable[int]) -> tuple[int, str] | None:
 
     def run(number: int) -> LinesOutcome:
         seed, turn = divmod(number, len(mutant.protocols))
-        return simulate_lines(seed, mutant.protocols[turn])
+        return simulate_lines(seed, protocol=mutant.protocols[turn])
 
     with mutant.switched_in():
         return first_found_at(run, seeds)

@@ -79,7 +79,8 @@ def simulate(
     from holdfast.sim.seeds import Run
 
     _check_names(dataflow, approach, guarantee)
-    of_one = {"--keep": keep is not None, "--tuples": tuples is not None, "--trace": trace}
+    of_networks = {"--keep": keep is not None, "--tuples": tuples is not None}
+    of_one = of_networks | {"--trace": trace}
     if real:
         of_simulation = {"--shrink": shrink, "--dataflow": dataflow != "mixed"}
         of_simulation |= _drawn_otherwise(approach, guarantee, faults)
@@ -87,7 +88,7 @@ def simulate(
         wanted = _range(seeds) if seed is None else range(seed, seed + 1)
         raise typer.Exit(_for_real(wanted, as_json=as_json))
     drawn_otherwise = _drawn_otherwise(approach, guarantee, faults)
-    _refuse_beside(dataflow, of_one | drawn_otherwise | {"--shrink": shrink})
+    _refuse_beside(dataflow, of_networks | drawn_otherwise | {"--shrink": shrink})
     run = Run(seed or 0, _kinds(faults), dataflow, None, tuples, approach, guarantee)
     if seed is not None:
         run = replace(run, keep=_numbers(keep))
@@ -210,12 +211,16 @@ def _range(text: str) -> range:
 
 
 def _one(run: Run, *, is_traced: bool, is_full: bool) -> Outcome:
+    from holdfast.sim.beside import BESIDE, IN_STEPS
     from holdfast.sim.seeds import simulate
     from holdfast.sim.timeline import Timeline
 
-    timeline = Timeline(sys.stderr, is_full=is_full) if is_traced else None
-    if timeline is not None:
-        timeline.describe(run)
+    timeline = None
+    if is_traced:
+        is_in_steps = run.dataflow in IN_STEPS
+        timeline = Timeline(sys.stderr, is_full=is_full, is_in_steps=is_in_steps)
+        if run.dataflow not in BESIDE:
+            timeline.describe(run)
     return simulate(run, None if timeline is None else timeline.show)
 
 

@@ -18,6 +18,9 @@ from holdfast.sim.recording import simulate_recording
 from holdfast.sim.rescaling import simulate_rescaling
 from holdfast.sim.topics import simulate_topics
 
+Trace = Callable[[int, str], None]
+"""Is told of an event: its virtual time in microseconds, or its step, and a text."""
+
 
 class Ended(Protocol):
     """How a run of any of them ended.
@@ -33,7 +36,7 @@ class Ended(Protocol):
     def violation(self) -> str: ...  # noqa: D102
 
 
-BESIDE: Final[dict[str, Callable[[int], Ended]]] = {
+BESIDE: Final[dict[str, Callable[[int, Trace | None], Ended]]] = {
     "recording": simulate_recording,
     "topics": simulate_topics,
     "logs": race,
@@ -42,6 +45,8 @@ BESIDE: Final[dict[str, Callable[[int], Ended]]] = {
     "rescaling": simulate_rescaling,
 }
 """By what they simulate."""
+IN_STEPS: Final = ("logs", "lines")
+"""Those that have no virtual time: who acts next is drawn, step by step."""
 
 
 def world_of(seed: int) -> str:

@@ -75,9 +75,9 @@ class RaceOutcome:
     reached: dict[str, int] = field(default_factory=dict)
 
 
-def race(seed: int) -> RaceOutcome:
-    """One run; the same seed gives the same run."""
-    world = _Races(seed)
+def race(seed: int, trace: Callable[[int, str], None] | None = None) -> RaceOutcome:
+    """One run; the same seed gives the same run. `trace` is told of every moment and request."""
+    world = _Races(seed, trace)
     outcome = RaceOutcome(seed, reached=world.reached)
     try:
         world.run()
@@ -106,8 +106,9 @@ class _Stored:
 class _Races:
     """The objects of one log, and all who work with them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, trace: Callable[[int, str], None] | None) -> None:
         self._draw = Draw(f"{seed}/log races")
+        self._trace = trace
         self._shows_parts = self._draw.percent(30)  # of objects that are being put
         self._keeps_some = self._draw.percent(30)  # that are deleted
         self._objects: dict[str, bytes] = {}
@@ -144,12 +145,17 @@ class _Races:
             self.now += 1
 
     def _count(self, what: str) -> None:
+        self._tell(what)
         self.reached[what] = self.reached.get(what, 0) + 1
+
+    def _tell(self, what: str) -> None:
+        if self._trace is not None:
+            self._trace(self.now, what)
 
     # -- the store --------------------------------------------------------------------------
 
     def _take_steps(
-        self, steps: Steps[_T], on_put: Callable[[int], None] | None = None
+        self, who: str, steps: Steps[_T], on_put: Callable[[int], None] | None = None
     ) -> _Moments[_T]:
         """Take steps, each at a moment of its own.
 
@@ -163,6 +169,7 @@ class _Races:
                 result: _T = end.value
                 return result
             yield
+            self._tell(f"{who} {_described(request)}")
             answer = yield from self._perform(request, on_put)
 
     def _perform(
@@ -218,7 +225,9 @@ class _Races:
         steps = part_writing.open_parts("s", own, SCHEMA, 0)
         due = self._end_of_what_counts()
         try:
-            begun = yield from self._take_steps(steps, lambda _: self._put_mark(incarnation))
+            begun = yield from self._take_steps(
+                f"writer {incarnation}", steps, lambda _: self._put_mark(incarnation)
+            )
         except OpenedLater:
             self._count("opener was too late")
             return
@@ -237,7 +246,7 @@ class _Races:
                 if len(stored) >= _MERGED and self._draw.percent(40):
                     wanted = stored[-_MERGED:]
                     merged = yield from self._take_steps(
-                        part_writing.merge_parts("s", own, SCHEMA, wanted)
+                        f"writer {incarnation}", part_writing.merge_parts("s", own, SCHEMA, wanted)
                     )
                     self._count("parts merged")
                     stored[-_MERGED:] = [] if merged is None else [merged]
@@ -272,7 +281,7 @@ class _Races:
         def steps() -> Steps[None]:
             yield PutObject(str(log_parts.PartName(writer, first_id)), part)
 
-        yield from self._take_steps(steps(), put)
+        yield from self._take_steps(f"writer {writer}", steps(), put)
 
     def _end_of_what_counts(self) -> int:
         return max((i + 1 for (_, i), stored in self._stored.items() if stored.counts), default=0)
@@ -310,7 +319,9 @@ class _Races:
     ) -> _Moments[bool]:
         """Read the next part, if there is one."""
         next_id = len(found)
-        part = yield from self._take_steps(reading.find(next_id, is_sure=is_sure))
+        part = yield from self._take_steps(
+            f"reader at {next_id}", reading.find(next_id, is_sure=is_sure)
+        )
         if part is None:
             return False
         if part.part.corrupt is not None:
@@ -333,6 +344,18 @@ class _Races:
         later = [at for other, at in self._marked.items() if other > writer]
         if stored is not None and later and min(later) < stored.at:
             raise Violation("L-ZOMBIE", f"tuple {tuple_id}, stored by {writer} at {stored.at}")
+
+
+def _described(request: StoreRequest) -> str:
+    match request:
+        case ListNames():
+            return f"lists {request.folder or 'all'}"
+        case ReadObject():
+            return f"reads {request.name}"
+        case PutObject():
+            return f"puts {request.name}"
+        case DeleteObject():
+            return f"deletes {request.name}"
 
 
 class _Died(Exception):

@@ -62,6 +62,8 @@ from holdfast.sim.workload.together import merged_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.prepared import PreparedCheckpoint
@@ -111,10 +113,10 @@ class Rescaled:
     digest: str = ""
 
 
-def simulate_rescaling(seed: int) -> Rescaled:
-    """Run a seed; a violated invariant is part of the outcome."""
+def simulate_rescaling(seed: int, trace: Callable[[int, str], None] | None = None) -> Rescaled:
+    """Run a seed; a violated invariant is part of the outcome; `trace` is told of both lives."""
     try:
-        return _Run(seed).outcome()
+        return _Run(seed, trace).outcome()
     except Violation as wrong:
         return Rescaled(wrong.invariant, str(wrong))
     except (InvariantViolation, RemoteProtocolError, LocalProtocolError) as error:
@@ -124,9 +126,10 @@ def simulate_rescaling(seed: int) -> Rescaled:
 class _Run:
     """Both lives of a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, trace: Callable[[int, str], None] | None) -> None:
         """Draw them."""
         self._seed = seed
+        self._trace = trace
         draw = Draw(f"{seed}/rescaling")
         self._dataflow = draw.one_of(KNOWN)
         lines = Draw(f"{seed}/rescaling/lines")
@@ -172,6 +175,7 @@ class _Run:
         if reason is not None:
             return Rescaled(violation=reason)
         first = self._world("first", _draining(self._before.plans), self._first_sources())
+        first.scheduler.tell(f"first life: {_described(self._before)}")
         found = _Drained(first, division).points()
         digest = first.scheduler.digest()
         if isinstance(found, str):
@@ -184,7 +188,9 @@ class _Run:
         if isinstance(left, str):
             return Rescaled(violation=left, digest=digest)
         entries = division.divide(left, registry.incarnations(), home)
+        first.scheduler.tell("divided at one cut")
         second = self._world("second", self._after.plans, self._second_sources())
+        second.scheduler.tell(f"second life: {_described(self._after)}")
         _take_over(second, first, entries)
         result = second.run()
         rows = sum(map(len, result.rows.values()))
@@ -208,6 +214,7 @@ class _Run:
                 PreciseOutput(expected, promises, replays=_has_to_replay(plans)),
                 AtLeastOnce(expected, promises),
             ),
+            trace=self._trace,
         )
 
     def _expected(self) -> Expected:
@@ -241,6 +248,10 @@ class _Run:
             )
             for stream, source in self._after.sources.items()
         }
+
+
+def _described(workload: Workload) -> str:
+    return ", ".join(f"{plan.node}" for plan in workload.plans)
 
 
 def _has_to_replay(plans: tuple[NodePlan, ...]) -> bool:

@@ -61,6 +61,10 @@ class Scheduler:
     def note(self, text: str) -> None:
         """Make an event part of the run's digest, and of its trace."""
         self._digest.update(b"%d %s\n" % (self.now_us, text.encode()))
+        self.tell(text)
+
+    def tell(self, text: str) -> None:
+        """Make an event part of the trace alone."""
         if self._trace is not None:
             self._trace(self.now_us, text)
 

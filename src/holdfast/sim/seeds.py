@@ -119,8 +119,7 @@ class Run:
             words.append(f"--keep {','.join(map(str, self.keep)) or 'none'}")
         if self.tuples is not None:
             words.append(f"--tuples {self.tuples}")
-        if self.dataflow not in BESIDE:
-            words.append("--trace")
+        words.append("--trace")
         return " ".join(words)
 
 
@@ -195,7 +194,7 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
 
 def _simulate(run: Run, trace: Callable[[int, str], None] | None) -> Outcome:
     if run.dataflow in BESIDE:
-        return Outcome(run, **figures_of(BESIDE[run.dataflow](run.seed)))
+        return Outcome(run, **figures_of(BESIDE[run.dataflow](run.seed, trace)))
     workload = run.workload()
     world = World(
         workload.plans,

@@ -26,12 +26,13 @@ _ROUTINE: Final = (
 
 
 class Timeline:
-    """Writes events as lines: virtual ms, then what happened."""
+    """Writes events as lines: virtual ms, or the step, then what happened."""
 
-    def __init__(self, out: TextIO, *, is_full: bool) -> None:
+    def __init__(self, out: TextIO, *, is_full: bool, is_in_steps: bool = False) -> None:
         """Without `is_full`, routine steps are counted and left out."""
         self._out = out
         self._is_full = is_full
+        self._is_in_steps = is_in_steps
         self._left_out = 0
 
     def describe(self, run: Run) -> None:
@@ -51,15 +52,16 @@ class Timeline:
             self._line(f"  {number}: {fault}")
         self._line("")
 
-    def show(self, now_us: int, text: str) -> None:
-        """One event."""
+    def show(self, now: int, text: str) -> None:
+        """One event; `now`: virtual microseconds, or a step's number."""
         if not self._is_full and text.rpartition(" ")[2] in _ROUTINE:
             self._left_out += 1
             return
         if self._left_out:
             self._line(f"{'':>12}     ({self._left_out} routine steps)")
             self._left_out = 0
-        self._line(f"{now_us / 1_000:>12.3f} ms  {text}")
+        at = f"step {now:>7}   " if self._is_in_steps else f"{now / 1_000:>12.3f} ms"
+        self._line(f"{at}  {text}")
 
     def _line(self, text: str) -> None:
         self._out.write(text + "\n")

@@ -47,6 +47,8 @@ from holdfast.sim.topic_instances import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.core.queues.idle_floor import Reached
 
 _FAULTS_END_MS: Final = 12_000
@@ -102,9 +104,9 @@ class TopicOutcome:
 class TopicWorld:
     """One run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, trace: Callable[[int, str], None] | None = None) -> None:
         """Draw a topic, its instances and what happens to them."""
-        self._scheduler = Scheduler(seed)
+        self._scheduler = Scheduler(seed, trace)
         self.partitions = self.draw("topic", 1, 5)
         self.instances = self.draw("topic", 1, min(3, self.partitions))
         self.idle_ms = None if self.percent("topic", 20) else self.draw("topic", 150, 900)
@@ -477,9 +479,9 @@ class TopicWorld:
         return self._scheduler.digest()
 
 
-def simulate_topics(seed: int) -> TopicOutcome:
-    """One run by its seed. Cost: some 50 ms."""
-    world = TopicWorld(seed)
+def simulate_topics(seed: int, trace: Callable[[int, str], None] | None = None) -> TopicOutcome:
+    """One run by its seed; `trace` is told of what happens. Cost: some 50 ms."""
+    world = TopicWorld(seed, trace)
     invariant, violation = None, ""
     try:
         world.run()

@@ -45,6 +45,8 @@ from holdfast.sim.lines.line_node import Label, LineNode, Snapshot
 from holdfast.sim.lines.region import PROTOCOLS, LinesPlan, draw_region
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.core.model.notes import StreamNote
@@ -115,8 +117,10 @@ class LinesWorld:
         *,
         faults: tuple[str, ...] = FAULTS,
         is_scoped: bool = True,
+        trace: Callable[[int, str], None] | None = None,
     ) -> None:
         """Draw a dataflow, its input, and when to strike."""
+        self._trace = trace
         self.rng = random.Random(f"lines {seed}")
         self.seed = seed
         self.region: LinesPlan = draw_region(
@@ -186,6 +190,10 @@ class LinesWorld:
                 return
         raise Violation("I-LIVE", "the run does not come to an end")
 
+    def _log(self, what: str) -> None:
+        if self._trace is not None:
+            self._trace(self.step_number, what)
+
     def _step(self) -> None:
         self.step_number += 1
         kind = self.rng.random()
@@ -225,6 +233,7 @@ class LinesWorld:
     def _write_checkpoint(self, node: LineNode, snapshot: Snapshot) -> None:
         name, point = node.spec.name, snapshot.point
         self.store[name, PointId(snapshot.incarnation, point.sequence)] = snapshot
+        self._log(f"{name}+{snapshot.incarnation} has written checkpoint {point.sequence}")
         self.words_up.append(("written", name, snapshot.incarnation, point))
 
     # -- channels ---------------------------------------------------------------------------
@@ -348,11 +357,14 @@ class LinesWorld:
         if isinstance(entry, RecoveryDecision):
             self._forget_void(entry)
         for plan in coordinator.decided[decided:]:
+            back_to = ", ".join(f"{node} to {point}" for node, point in plan.back_to.items())
+            self._log(f"decided: back go {back_to or 'none'}")
             self.recoveries += 1
             self.rolled_past += plan.rolled_past
             self.stayed += len(self.region.specs) - len(plan.back_to)
         for round_ in coordinator.completed[completed:]:
             self.completed += 1
+            self._log(f"round {round_} is complete")
             self._check_round(round_)
 
     def _forget_void(self, decision: RecoveryDecision) -> None:
@@ -364,6 +376,7 @@ class LinesWorld:
 
     def _hear(self, word: tuple[object, ...]) -> None:
         kind, node, *rest = word
+        self._log(f"coordinator hears of {node}: {kind}")
         {
             "written": self.coordinator.written,
             "halted": self.coordinator.halted,
@@ -376,6 +389,7 @@ class LinesWorld:
             if node is None or node.spec.name != word.node:
                 continue
             if node.incarnation == word.incarnation:
+                self._log(f"{word.node}+{word.incarnation} is told: {word.kind} {word.number}")
                 self._take_word(node, word)
 
     def _take_word(self, node: LineNode, word: Word) -> None:
@@ -445,6 +459,7 @@ class LinesWorld:
         now = {n: self.coordinator.registry.incarnation(n) for n in self.region.specs}
         node.go_on(now, recovered.plan.resumes_at, recovered.over)
         self.nodes[name] = node
+        self._log(f"{name}+{incarnation} comes up from checkpoint {sequence}")
         self.unnoticed.pop(name, None)
         self.words_up.append(("at work", name, incarnation))
 
@@ -467,6 +482,7 @@ class LinesWorld:
         else:
             self._kill_the_driver()
         self.struck[fault] += 1
+        self._log(f"fault: {fault} {'' if fault == 'driver' else name}".rstrip())
 
     def _damage(self, name: NodeId) -> bool:
         """The newest checkpoint cannot be read, where another line is kept; its node dies."""
@@ -643,10 +659,14 @@ def _goes_together(graph: CheckpointGraph, indices: dict[NodeId, int]) -> bool:
 
 def simulate_lines(
     seed: int,
-    protocol: str | None = None,
+    trace: Callable[[int, str], None] | None = None,
     *,
+    protocol: str | None = None,
     faults: tuple[str, ...] = FAULTS,
     is_scoped: bool = True,
 ) -> LinesOutcome:
-    """Run a seed; with a protocol of `PROTOCOLS`, or one that is drawn."""
-    return LinesWorld(seed, protocol, faults=faults, is_scoped=is_scoped).run()
+    """Run a seed; with a protocol of `PROTOCOLS`, or one that is drawn.
+
+    `trace` is told of what happens, and at which step.
+    """
+    return LinesWorld(seed, protocol, faults=faults, is_scoped=is_scoped, trace=trace).run()

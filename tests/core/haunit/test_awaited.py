@@ -77,6 +77,15 @@ def test_who_is_not_awaited_stops_before_a_full_stream(otherwise: dict[str, int]
     assert out(machine) == FULL
 
 
+def test_who_is_behind_its_receivers_has_nothing_unsent() -> None:
+    machine = replacement(0)
+    machine.step(events.SubscribeReceived(LEFT, ONE, TWO, 3, 0, 100), 0)
+    machine.step(events.SubscribeReceived(RIGHT, ONE, TWO, 0, 0, 0), 0)
+    assert machine.statistics().unsent_tuples == 0
+    read(machine, 0)
+    assert machine.statistics().unsent_tuples == 1, "of the right one, who takes none"
+
+
 def test_other_tuples_than_the_predecessors_are_not_awaited() -> None:
     machine = replacement(FULL + 1, guarantee=Guarantee.ROLLBACK)
     read(machine, *range(FULL + 1))

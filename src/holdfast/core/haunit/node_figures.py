@@ -87,7 +87,7 @@ def statistics_of(unit: HAUnit, *, refused_frames: int, is_finished: bool) -> No
         refused_frames=unit.inputs.refused_frames + unit.outputs.refused_frames + refused_frames,
         pending_tuples=sum(i.queue.pending_tuples for i in inputs),
         held_tuples=unit.order.held_tuples,
-        unsent_tuples=sum(queue.unsent_tuples for queue in queues),
+        unsent_tuples=sum(max(0, queue.unsent_tuples) for queue in queues),  # < 0: it is behind.
         retained_tuples=sum(c.retained_tuples for c in counters),
         retained_bytes=sum(c.retained_bytes for c in counters),
         spilled_tuples=sum(c.spilled_tuples for c in counters),

@@ -25,6 +25,7 @@ from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, R
 from holdfast.core.model.notes import RecDone
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.core.wire.frames import encode
 from holdfast.core.wire.messages import message_of
 
@@ -128,6 +129,38 @@ def test_a_replica_that_becomes_the_primary_is_kept_what_it_lacks() -> None:
     assert output.queue.trimmed_before == 0
     assert subscribe(output, THREE, 2) == [TrimSpill(STREAM, 2)]
     assert output.queue.trimmed_before == 2
+
+
+def test_what_a_reader_has_of_another_replica_is_never_unsent() -> None:
+    """1. A replica of two comes back, and is behind. 2. Its reader watches it, and says that it has
+    ten tuples of the other one. 3. The replica puts them out at once.
+    """
+    output = edge()
+    output.learn(ONE, ())
+    output.stands(Consistency.STABLE)
+    got = SubscribeReceived(STREAM, ONE, US, 0, 0, 0, is_aside=True)
+    assert output.subscribe(output.primary, got)[0]
+    output.acknowledge(output.primary, AckReceived(STREAM, ONE, US, 10, 0, 0, is_aside=True))
+    output.put_out(rows(list(range(8))), 8, 0)
+    assert output.unsent_tuples <= 0
+    (said,) = output.flush()
+    assert isinstance(said, SendBoundary)
+    assert said.boundary_us == 8, "it holds behind what the reader has"
+    output.put_out(rows(list(range(8, 12))), 12, 0)
+    assert output.unsent_tuples == 2
+    output.check_invariants()
+
+
+def test_who_replaces_a_reader_of_replicas_gets_what_that_had_of_another_one() -> None:
+    output = edge()
+    output.learn(ONE, ())
+    output.stands(Consistency.STABLE)
+    subscribe(output, ONE, 0)
+    output.acknowledge(output.primary, AckReceived(STREAM, ONE, US, 10, 0, 1_000))
+    output.put_out(rows(list(range(8))), 8, 0)
+    assert sent(output) == []
+    subscribe(output, TWO, 3)
+    assert sent(output) == [(TWO, 8)]
 
 
 def test_a_rebased_edge_serves_nobody_before_it_is_numbered() -> None:

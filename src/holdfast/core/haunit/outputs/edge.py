@@ -447,11 +447,14 @@ class OutputEdge:
     def acknowledge(self, link: Link, got: AckReceived) -> list[Effect]:
         """Take over a replica's positions and credit.
 
-        What it has, from another replica of this node perhaps, need not be sent.
+        What it has, from another replica of this node perhaps, need not be sent, not even what this
+        one has yet to put out. 1. A replica comes back, and is behind. 2. It puts out in a moment
+        what all its readers have. 3. If that counted as unsent, streams would be full of it, and
+        the node would stop, or go on beyond its bound where others wait for it.
         """
         link.cursor.grant(got.credit_until)
         if self.state is not None:
-            link.cursor.resent(min(got.received_before, self.queue.next_id))
+            link.cursor.resent(got.received_before)
         if link is self.primary:
             self._reads(link, is_aside=got.is_aside)
             self.suffix.grant(got.run, got.run_until)

@@ -50,7 +50,7 @@ from holdfast.sim.chunk_disk import ChunkDisk
 from holdfast.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from holdfast.core.chunks.messages import Message, StoredChunk
+    from holdfast.core.chunks.messages import ChunkId, Message, StoredChunk
 
 _FAULTS_END_US: Final = 12_000_000
 _LIMIT_US: Final = 120_000_000
@@ -176,6 +176,7 @@ class ChunkWorld:
         self.with_faults = with_faults
         self.processes: dict[str, Process] = {}
         self.journal: list[dict[str, object]] = []
+        self._wanted: tuple[int, dict[ChunkId, StoredChunk]] = (0, {})  # by so many entries
         self._torn: Process | None = None  # the master whose journal ends before its end
         self._journal_us = 0  # when what was given to the journal will be written
         self.epoch = 0
@@ -245,18 +246,22 @@ class ChunkWorld:
 
     def _is_clean(self) -> bool:
         """Whether the disks hold just what they should."""
-        wanted = self.wanted()
         return (
             all(not disk.parts and disk.is_idle for disk in self.disks.values())
             and sum(len(disk.chunks) for disk in self.disks.values())
-            == self.settings.copies * len(wanted)
+            == self.settings.copies * len(self.wanted())
             and not any(disk.rotten() for disk in self.disks.values())
         )
 
     def wanted(self) -> dict[str, StoredChunk]:
-        """All chunks of objects that the journal knows."""
-        fresh = ChunkMaster(epoch=0, settings=self.settings, journal=tuple(self.journal))
-        return {c.chunk: c for record in fresh.directory.objects.values() for c in record.chunks}
+        """All chunks of objects that the journal knows; it is read again once it has grown."""
+        entries, wanted = self._wanted
+        if entries != len(self.journal):
+            fresh = ChunkMaster(epoch=0, settings=self.settings, journal=tuple(self.journal))
+            records = fresh.directory.objects.values()
+            wanted = {c.chunk: c for record in records for c in record.chunks}
+            self._wanted = len(self.journal), wanted
+        return wanted
 
     # -- processes --------------------------------------------------------------------------
 

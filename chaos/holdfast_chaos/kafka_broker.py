@@ -194,5 +194,7 @@ def _properties(port: int, controller_port: int, logs: Path) -> str:
         "transaction.state.log.min.isr": 1,
         "transaction.state.log.num.partitions": 4,
         "group.initial.rebalance.delay.ms": 0,
+        # How often it looks for transactions that are open for too long; else every ten seconds.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _TIMEOUT_S = 240.0
@@ -18,6 +19,22 @@ def kill_when_journalled(script: str, location: str, entry: str) -> str:
         location: The query's checkpoint location.
         entry: How a name in quotes begins: an entry's class (without a version), or a key.
     """
+    journals = Path(location, "coordinator")
+
+    def is_journalled() -> bool:
+        return any(f'"{entry}' in f.read_text() for f in journals.glob("*.journal"))
+
+    return kill_when(script, is_journalled, f"no {entry} in the journal")
+
+
+def kill_when(script: str, is_so: Callable[[], bool], otherwise: str) -> str:
+    """Run a driver until something is so, then kill it; returns its first line.
+
+    Args:
+        script: Python; prints a line once it has started its query.
+        is_so: Asked again and again once it has.
+        otherwise: What to say if that never is.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
@@ -30,9 +47,8 @@ def kill_when_journalled(script: str, location: str, entry: str) -> str:
         assert line, "the driver ended before it had started its query"
         try:
             deadline = time.monotonic() + _TIMEOUT_S
-            journals = Path(location, "coordinator")
-            while not any(f'"{entry}' in f.read_text() for f in journals.glob("*.journal")):
-                assert time.monotonic() < deadline, f"no {entry} in the journal"
+            while not is_so():
+                assert time.monotonic() < deadline, otherwise
                 assert driver.poll() is None, "the driver ended"
                 time.sleep(0.01)
         finally:

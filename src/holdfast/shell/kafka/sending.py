@@ -198,3 +198,26 @@ def from_id(batches: Batches, first: int) -> Batches:
         for first_id, batch in batches
         if first_id + batch.num_rows > first
     ]
+
+
+def first_part(batches: Batches, tuples: int, size: int) -> Batches:
+    """The tuples that come first.
+
+    Args:
+        batches: All of them.
+        tuples: How many to take at most.
+        size: How many bytes, about, at most; one tuple is taken whatever its size.
+    """
+    found: Batches = []
+    for first_id, batch in batches:
+        each = batch.nbytes / max(1, batch.num_rows)
+        fit = min(tuples, int(size / each)) if each else tuples
+        part = batch.slice(0, fit if found else max(1, fit))
+        if not part.num_rows:
+            break
+        found.append((first_id, part))
+        tuples -= part.num_rows
+        size -= int(part.num_rows * each)
+        if part.num_rows < batch.num_rows:
+            break
+    return found

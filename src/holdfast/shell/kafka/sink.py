@@ -16,6 +16,11 @@ call, and its open transaction was ended in step 1; should it come back and open
 it finds the number of a later incarnation beside the id. What somebody else has committed for the
 group is not believed (core/queues/committed_id.py).
 
+The broker ends a transaction that is open for longer than `transaction.timeout.ms`. One begins when
+its tuples are there, so that none waits for a line or a round. Of many that come at once, as when
+such a line has moved, it holds the first ones only. Else it might take that long, and so might each
+attempt to repeat it.
+
 Transactions have two transactional ids in turn, so that they can follow one another at once: while
 the broker still marks the end of one in all partitions, it keeps its producer from beginning
 another, and librdkafka asks again only 20 ms later. None is begun before the one before it is
@@ -66,7 +71,7 @@ from holdfast.shell.kafka.client import (
     partitions_of,
 )
 from holdfast.shell.kafka.encoding import HEADER, Encoder
-from holdfast.shell.kafka.sending import Batches, Sending, from_id
+from holdfast.shell.kafka.sending import Batches, Sending, first_part, from_id
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.storage.errors import FileMissing, LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
@@ -81,6 +86,9 @@ _LOOK_S = 0.5
 _STUCK_S = 2.0
 _STUCK_MAX_S = 60.0
 _REFRESH_S = 86_400.0
+_TRANSACTION_TUPLES = 100_000
+_TRANSACTION_BYTES = 16 << 20
+_TRANSACTION_MS = 60_000  # librdkafka's own
 _WAIT_S = 0.1
 _PAUSE_MAX_S = 10.0
 _NAME_FILE = "sink.json"
@@ -259,16 +267,23 @@ class KafkaSinkWriter:
             batches, next_id = list(self._waiting), self.next_id
         if not batches and not self.is_stale:
             return
-        committed_before = batches[0][0] if batches else next_id
+        settled = batches[0][0] if batches else next_id
         patience_s, pause_s = _STUCK_S, _WAIT_S
-        while not self._attempt(from_id(batches, committed_before), next_id, patience_s):
+        is_over = False
+        while not is_over:
+            part = self._transaction_of(from_id(batches, settled))
+            end_id = part[-1][0] + part[-1][1].num_rows if part else next_id
+            if self._attempt(part, end_id, patience_s):
+                settled, is_over = end_id, end_id == next_id
+                patience_s, pause_s = _STUCK_S, _WAIT_S
+                continue
             patience_s = min(2 * patience_s, _STUCK_MAX_S)  # Perhaps it was only slow.
-            committed_before = self._open()
-            if batches and committed_before >= next_id:
-                break  # They were settled, and the answer was lost.
-            self._waits.trouble = self._refusal
-            self._closing.wait(min(pause_s, _PAUSE_MAX_S))
-            pause_s *= 2
+            settled = self._open()
+            is_over = bool(batches) and settled >= next_id  # Settled, and the answer was lost.
+            if settled < end_id or not part:
+                self._waits.trouble = self._refusal
+                self._closing.wait(min(pause_s, _PAUSE_MAX_S))
+                pause_s *= 2
         with self._lock:
             del self._waiting[: len(batches)]
         self._note_written()
@@ -321,6 +336,12 @@ class KafkaSinkWriter:
         self._looker.close()
 
     # -- settling ---------------------------------------------------------------------------
+
+    def _transaction_of(self, batches: Batches) -> Batches:
+        """What is settled next: all of it, or as much as a transaction may hold."""
+        if not self._spec.is_exactly_once:
+            return batches
+        return first_part(batches, _TRANSACTION_TUPLES, _TRANSACTION_BYTES)
 
     def _attempt(self, batches: Batches, next_id: int, patience_s: float) -> bool:
         """One attempt; False: the sink must be opened again to see what became of it.
@@ -418,7 +439,8 @@ class KafkaSinkWriter:
         fenced = (kafka._FENCED, kafka.INVALID_PRODUCER_EPOCH, kafka._FATAL)
         is_of_transactions = self._spec.is_exactly_once or attempt.sending.is_delivered
         if is_of_transactions and (error.fatal() or error.code() in fenced):
-            raise LogSuperseded(f"sink {self._spec.stream}: {error.str()}")
+            why = _why_ended(self._spec, attempt.age_s)
+            raise LogSuperseded(f"sink {self._spec.stream}: {error.str()}{why}")
 
     def _patiently(self, call: Callable[[float], Any]) -> Any:
         """Call until it is done; it may be called again after it has timed out."""
@@ -427,7 +449,7 @@ class KafkaSinkWriter:
                 return call(_CALL_S)
             except library().KafkaException as error:
                 found = code_of(error)
-                if found.fatal():
+                if found.fatal() and found.code() not in _refusals():
                     raise LogSuperseded(f"sink {self._spec.stream}: {found.str()}") from None
                 if not is_waiting_worth_it(found):
                     raise KafkaError(f"sink {self._spec.stream}: {found.str()}") from None
@@ -466,8 +488,14 @@ class _Attempt:
         self.sending = sending
         self.error: Exception | None = None
         self._settle = settle
+        self._began_s = time.monotonic()
         self.is_over = threading.Event()
         threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def age_s(self) -> float:
+        """For how long it has gone on."""
+        return time.monotonic() - self._began_s
 
     def is_stuck(self, since_s: float, patience_s: float) -> bool:
         """Whether, with the broker there since then, it should have come further by now."""
@@ -480,6 +508,26 @@ class _Attempt:
             self.error = error
         finally:
             self.is_over.set()
+
+
+def _refusals() -> tuple[Any, ...]:
+    """What the broker says of a producer that it will never let begin."""
+    kafka = library().KafkaError
+    return (
+        *(kafka.INVALID_TRANSACTION_TIMEOUT, kafka.UNSUPPORTED_VERSION),
+        *(kafka.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, kafka.CLUSTER_AUTHORIZATION_FAILED),
+    )
+
+
+def _why_ended(spec: KafkaSinkSpec, open_s: float) -> str:
+    """What may have ended a transaction, if no successor did: the library tells no difference."""
+    limit_ms = int(spec.cluster.options.get("transaction.timeout.ms", _TRANSACTION_MS))
+    if 1000 * open_s <= limit_ms:
+        return ""
+    return (
+        f"; the transaction was open for {open_s:.0f} s, and the broker ends one after "
+        f"transaction.timeout.ms={limit_ms}"
+    )
 
 
 def _known_next_id(spec: KafkaSinkSpec, writer: str, found: Any, incarnation: Incarnation) -> int:

@@ -102,6 +102,7 @@ class Accumulators:
         value_has_text: Whether accumulators do.
         only_counts: Whether all of them count rows, whatever these hold.
         needs_order: Whether results depend on the order of a group's rows.
+        collects: Whether groups keep all values of an argument, and so grow without bound.
         text_words: Which words of a group's accumulators are references to strings.
         sum_rows: Which words of the arguments are summed up as integers, the highest of each.
         key_fields: The fields of the keys.
@@ -135,6 +136,7 @@ class Accumulators:
         self.value_has_text = any(a.is_text for a in self._each)
         self._plan, self.value_words, self._argument_words = self._lay_out()
         self.only_counts = bool((self._plan[:, 0] == kernels.COUNT_ALL).all())
+        self.collects = bool((self._plan[:, 0] == kernels.COLLECT).any())
         self.text_words = [
             int(self._plan[p, 1]) + a.value_at for p, a in enumerate(self._each) if a.is_text
         ]

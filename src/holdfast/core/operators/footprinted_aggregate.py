@@ -63,7 +63,6 @@ from holdfast.core.operators.written_segments import (
     joined,
     named,
     names_of,
-    overlaid,
     ranges_of,
     runs_of,
     tail_of,
@@ -72,7 +71,7 @@ from holdfast.core.state.fingerprint_kernels import take_fingerprints
 from holdfast.core.state.page_manager import PageManager
 
 SEGMENT: Final = 64
-"""Groups of a segment."""
+"""Groups of a segment, unless they grow without bound: then each is one."""
 _FITS: Final = 1 << 62
 """A sum whose summands do not come to more than that fits a word."""
 _SEGMENT_KEY: Final = KEY + "segment"
@@ -104,6 +103,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             name, schema, keys, aggregates, size_us=size_us, slide_us=slide_us, manager=manager
         )
         groups = self._groups
+        self._segment = 1 if groups.collects else SEGMENT
         self._fixed_words = [w for w in range(groups.value_words) if w not in groups.text_words]
         parts = [pa.field(f"key.{i}", f.type) for i, f in enumerate(groups.key_fields)]
         parts += [pa.field(f"state.{word}", pa.int64()) for word in self._fixed_words]
@@ -120,6 +120,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             ]
         )
         self._written: dict[int, WrittenSegments] = {}
+        self._count = 0  # of their footprints
         self._touched: dict[int, AggregatedWindow] = {}  # by the present pass
         self._generation = 0
         self._aside: dict[int, deque[SetAside]] | None = None  # while it replays, by window
@@ -137,7 +138,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     @property
     def open_windows(self) -> int:
         """How many footprints of segments and tails there are of windows that are open."""
-        return sum(written.count for written in self._written.values())
+        return self._count
 
     # -- while the node works -----------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if closing:
             gone = {start: w for start, w in self._written.items() if start <= last_start}
         for start in gone:
-            del self._written[start]
+            self._count -= self._written.pop(start).count
         opened: list[np.ndarray] = []
         for start, window in self._touched.items():
             if start <= last_start:
@@ -172,6 +173,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             written = self._written.setdefault(start, WrittenSegments())
             if written.tail == NONE and len(window.groups) > written.held:
                 written.tail = self._generation
+                self._count += 1
                 opened.append(tail_of(start))
         self._touched = {}
         if not opened and not gone:
@@ -195,6 +197,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         for start, first, end in runs_of(windows):
             written, window = self._written.get(start), self._directory.get(start)
             if written is not None and window is not None and left > 0:
+                before = written.count
                 wanted = self._wanted(written, window, first, end, former)
                 some = wanted[:left]
                 left -= len(some)
@@ -206,6 +209,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
                     found.let_go.append(tail)
                     found.done.append(tail_of(start))
                     written.tail = NONE
+                self._count += written.count - before
                 if len(some) < len(wanted):
                     break
             elif left <= 0:
@@ -235,8 +239,8 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if first == TAIL:
             if written.tail != former:
                 return np.zeros(0, dtype=np.int64)
-            behind = -(-len(window.groups) // SEGMENT)
-            return np.arange(written.held // SEGMENT, behind, dtype=np.int64)
+            behind = -(-len(window.groups) // self._segment)
+            return np.arange(written.held // self._segment, behind, dtype=np.int64)
         mine = np.flatnonzero(written.binding[first:end] == former)
         return mine + first
 
@@ -250,9 +254,9 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     ) -> None:
         """The segments [first, end) as they are, or that they are as they were."""
         first, end = between
-        count = min(end * SEGMENT, len(window.groups)) - first * SEGMENT
-        entries = window.groups.entries(first * SEGMENT, count)
-        prints, known = _prints(entries), len(written.generations[first:end])
+        count = min(end * self._segment, len(window.groups)) - first * self._segment
+        entries = window.groups.entries(first * self._segment, count)
+        prints, known = self._prints(entries), len(written.generations[first:end])
         rests = np.zeros(end - first, dtype=np.bool_)
         before, bound = written.generations[first:end], written.binding[first:end]
         rests[:known] = (written.prints[first:end] == prints[:known]) & (before >= self.rest_from)
@@ -266,21 +270,18 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if bool(rests.any()):
             found.rest.append(names_of(start, numbers[rests], RESTS))
         if bool(is_whole.any()):
-            lengths = np.full(end - first, SEGMENT, dtype=np.int64)
-            lengths[-1] = count - (end - first - 1) * SEGMENT
+            lengths = np.full(end - first, self._segment, dtype=np.int64)
+            lengths[-1] = count - (end - first - 1) * self._segment
             if bool(rests.any()):
                 entries = np.asfortranarray(entries[np.repeat(is_whole, lengths)])
             some = numbers[is_whole], lengths[is_whole], entries
             found.said.append(SegmentsSaid(start, window, *some))
-        new = np.empty(end - first, dtype=np.int64)
-        new[:] = self._generation
-        written.binding = overlaid(written.binding, first, new)
-        written.prints = overlaid(written.prints, first, prints)
+        new = np.empty((3, end - first), dtype=np.int64)
+        new[:2], new[2] = self._generation, prints
         if len(some_rest := np.flatnonzero(rests)):
-            new[some_rest] = before[some_rest]
-        written.generations = overlaid(written.generations, first, new)
-        written.rests = len(written.resting)
-        written.held = max(written.held, min(end * SEGMENT, len(window.groups)))
+            new[0, some_rest] = before[some_rest]
+        written.write(first, new)
+        written.held = max(written.held, min(end * self._segment, len(window.groups)))
 
     def whole(self) -> WindowsOfPass:
         """As `Footprinted`."""
@@ -288,8 +289,9 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._written = {
             start: WrittenSegments(tail=0) for start, w in states.items() if len(w.groups)
         }
+        self._count = len(self._written)
         tails = named([tail_of(start) for start in self._written])[:, :2]
-        segments = sum(-(-len(window.groups) // SEGMENT) for window in states.values())
+        segments = sum(-(-len(window.groups) // self._segment) for window in states.values())
         return self.footprints(tails, 0, 1, segments)
 
     # -- footprints ---------------------------------------------------------------------------
@@ -341,6 +343,12 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             columns.append(window.strings.gather(references, pa.large_binary()))
         return pa.StructArray.from_arrays(columns, fields=self._group_fields)
 
+    def _prints(self, entries: np.ndarray) -> np.ndarray:
+        """A fingerprint of each segment of groups that follow each other, int64."""
+        found = np.empty(-(-len(entries) // self._segment), dtype=np.int64)
+        take_fingerprints(entries.T, self._segment, found)
+        return found
+
     # -- taking the place of another ------------------------------------------------------------
 
     def adopt_footprints(
@@ -367,13 +375,14 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             self._require_whole(start, segments[mine[is_whole]], counts[first:end][is_whole])
             aside[start] = window, *self._append(window, structs.slice(begin, held))
             wholes = generations[mine[is_whole]].copy()
-            prints = _prints(window.groups.entries(0, held))
-            written = WrittenSegments(wholes, wholes.copy(), prints, held)
-            written.binding[segments[mine[rests]]] = generations[mine[rests]]
-            written.rests = len(written.resting)
+            bound = wholes.copy()
+            bound[segments[mine[rests]]] = generations[mine[rests]]
+            prints = self._prints(window.groups.entries(0, held))
+            written = WrittenSegments(np.stack([wholes, bound, prints]), held)
             if bool(is_tail.any()):
                 written.tail = int(generations[mine[is_tail][0]])
             self._written[start] = written
+            self._count += written.count
         self._set_aside(aside, cuts)
         self._generation = len(cuts)
         return np.stack([starts, segments], axis=1)
@@ -387,10 +396,14 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._aside = {}
         for start, (window, slots, values) in held.items():
             written = self._written[start]
-            cut_of = np.repeat(cuts[written.binding], SEGMENT)[: written.held]
+            cut_of = np.repeat(cuts[written.binding], self._segment)[: written.held]
+            later = np.flatnonzero(cut_of > oldest)
+            later = later[np.argsort(cut_of[later], kind="stable")]
+            found, firsts = np.unique(cut_of[later], return_index=True)
+            parts = np.split(later, firsts[1:])
             self._aside[start] = deque(
-                SetAside(cut, slots[cut_of == cut], values[cut_of == cut])
-                for cut in np.unique(cut_of[cut_of > oldest]).tolist()
+                SetAside(cut, slots[some], values[some])
+                for cut, some in zip(found.tolist(), parts, strict=False)
             )
             if self._groups.value_has_text and self._aside[start]:
                 self._floors[start] = slots, cut_of
@@ -398,8 +411,8 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
 
     def _require_whole(self, start: int, segments: np.ndarray, counts: np.ndarray) -> None:
         """Raise `InvariantViolation` unless segments hold the first groups of a window."""
-        every = np.array_equal(segments, np.arange(len(segments)))
-        if not every or bool((counts[:-1] != SEGMENT).any()) or bool((counts[-1:] > SEGMENT).any()):
+        every, full = np.array_equal(segments, np.arange(len(segments))), self._segment
+        if not every or bool((counts[:-1] != full).any()) or bool((counts[-1:] > full).any()):
             raise InvariantViolation(f"{self.name}: segments of {start} leave groups out")
 
     def _append(
@@ -560,11 +573,13 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if windows and their segments disagree."""
         super().check_invariants()
+        if self._count != sum(written.count for written in self._written.values()):
+            raise InvariantViolation(f"{self.name}: there are not {self._count} footprints")
         for start, window in self._directory.states():
             written, count = self._written.get(start, _NOTHING_WRITTEN), len(window.groups)
             if self._aside is not None and written.held <= count:
                 continue
-            segments = -(-written.held // SEGMENT)
+            segments = -(-written.held // self._segment)
             lengths = {len(written.generations), len(written.binding), len(written.prints)}
             if lengths != {segments} or written.held > count:
                 raise InvariantViolation(f"{self.name}: segments of {start} hold more than it does")
@@ -575,10 +590,3 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
 
 
 _NOTHING_WRITTEN: Final = WrittenSegments()
-
-
-def _prints(entries: np.ndarray) -> np.ndarray:
-    """A fingerprint of each segment of groups that follow each other, int64."""
-    found = np.empty(-(-len(entries) // SEGMENT), dtype=np.int64)
-    take_fingerprints(entries.T, SEGMENT, found)
-    return found

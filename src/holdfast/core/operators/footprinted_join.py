@@ -134,6 +134,9 @@ class FootprintedJoin(WindowedJoin, Footprinted):
             fields.append(pa.field(name, pa.large_list(row)))
         self.body_schema = pa.schema(fields)
         self._written: dict[int, _Written] = {}
+        self._count = 0  # of their parts
+        self._entered: dict[int, JoinRows] = {}  # by rows, since what was said last
+        self._left: list[int] = []  # windows that have closed since
         self._generation = 0
         self._floors: dict[int, int] | None = None  # while it replays, by window
         self._beyond: dict[int, list[int]] = {}  # and how many rows it has from there on, by side
@@ -142,7 +145,7 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     @property
     def open_windows(self) -> int:
         """How many parts there are of windows that are open."""
-        return sum(len(written.parts) for written in self._written.values())
+        return self._count
 
     # -- while the node works -----------------------------------------------------------------
 
@@ -153,16 +156,16 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     def end_pass(self, *, closing: bool = True) -> WindowsOfPass:
         """As `Footprinted`: windows open with a part without rows."""
         del closing  # All is said at once.
-        states = self._directory.states()
         said = []
-        for start, rows in states:
-            if start not in self._written:
+        for start in sorted(self._entered.keys() - self._written.keys()):
+            if self._directory.get(start) is not None:
                 part = _Part(0, self._generation, (0, 0), (0, 0))
                 self._written[start] = _Written([part], 1)
-                said.append(_Said(start, part, rows))
-        is_open = dict(states)
-        gone = [start for start in self._written if start not in is_open]
+                said.append(_Said(start, part, self._entered[start]))
+        gone = [start for start in self._left if start in self._written]
         closed = [(start, self._written.pop(start)) for start in gone]
+        self._count += len(said) - sum(len(written.parts) for _, written in closed)
+        self._entered, self._left = {}, []
         return WindowsOfPass(
             _names_of(said),
             self._bodies(said),
@@ -176,7 +179,6 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     ) -> WindowsOfPass:
         """As `Footprinted`. Cost: O(rows of the parts that are written)."""
         self._generation = generation
-        states = dict(self._directory.states())
         said: list[_Said] = []
         numbers: list[int] = []
         let_go: list[int] = []
@@ -186,11 +188,13 @@ class FootprintedJoin(WindowedJoin, Footprinted):
             if written is None or written.binding.generation != former:
                 continue
             if len(said) < most:
-                rows = states[start]
+                rows, before = self._directory.get(start), len(written.parts)
+                assert rows is not None
                 let_go += self._join_small(written, rows)
                 for part in self._parts_of(written, rows, most - len(said)):
                     written.add(part)
                     said.append(_Said(start, part, rows))
+                self._count += len(written.parts) - before
             if written.binding.generation == former:  # There are rows left.
                 return self._checked(said, numbers, let_go, len(starts) - at)
             numbers.append(former)
@@ -238,6 +242,7 @@ class FootprintedJoin(WindowedJoin, Footprinted):
             for start, rows in self._directory.states()
         ]
         self._written = {each.start: _Written([each.part], 1) for each in said}
+        self._count = len(said)
         return self._checked(said, [], [], 0)
 
     # -- footprints ---------------------------------------------------------------------------
@@ -296,7 +301,7 @@ class FootprintedJoin(WindowedJoin, Footprinted):
                 raise InvariantViolation(f"{self.name}: {start} has no finished part")
             self._floors[start] = int(cuts[written.binding.generation])
         self._beyond = {start: written.beyond() for start, written in self._written.items()}
-        self._generation = len(cuts)
+        self._generation, self._count = len(cuts), bodies.num_rows
         return _pairs(list(zip(starts, parts, strict=True)))
 
     def _append(self, window: JoinRows, side: int, rows: pa.StructArray) -> None:
@@ -321,9 +326,18 @@ class FootprintedJoin(WindowedJoin, Footprinted):
         """
         self._low = low
         output = super().process(inputs, low, boundary_us)
-        if self._floors is not None and len(self._directory.states()) != len(self._floors):
+        if self._floors is not None and self._directory.count != len(self._floors):
             raise InvariantViolation(f"{self.name}: replaying has opened or closed a window")
         return output
+
+    def _enter(self, start: int, low: np.ndarray, created_us: int) -> JoinRows:
+        rows = super()._enter(start, low, created_us)
+        self._entered[start] = rows
+        return rows
+
+    def _join(self, start: int, rows: JoinRows) -> pa.RecordBatch:
+        self._left.append(start)
+        return super()._join(start, rows)
 
     def _store(self, side: int, rows: Rows, low: np.ndarray) -> None:
         """While it replays, only into windows that were open, behind their own cuts."""
@@ -349,6 +363,8 @@ class FootprintedJoin(WindowedJoin, Footprinted):
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if windows and their parts disagree."""
         super().check_invariants()
+        if self._count != sum(len(written.parts) for written in self._written.values()):
+            raise InvariantViolation(f"{self.name}: there are not {self._count} parts")
         for start, rows in self._directory.states():
             written = self._written.get(start)
             if written is None:

@@ -113,9 +113,13 @@ class WindowedJoin(WindowedOperator[JoinRows]):
 
     def _store(self, side: int, rows: Rows, low: np.ndarray) -> None:
         for start, numbers in self._spec.assign(rows.time_us):
-            window, _ = self._directory.enter(start, low, rows.created_us)
+            window = self._enter(start, low, rows.created_us)
             mine = chosen(rows, numbers)
             window.append(side, mine.batch, mine.time_us)
+
+    def _enter(self, start: int, low: np.ndarray, created_us: int) -> JoinRows:
+        """The rows of a window, which opens if need be; args as of `WindowDirectory.enter`."""
+        return self._directory.enter(start, low, created_us)[0]
 
     def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> JoinRows:
         """A window's rows, new or over these page sets."""

@@ -45,25 +45,54 @@ def named(parts: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.zeros((0, 3), dtype=np.int64), *parts])
 
 
-@dataclass(slots=True)
 class WrittenSegments:
-    """Which footprints of a window are needed.
+    """Which footprints of a window are needed. Cost of what is written: O(its segments).
 
     Attributes:
-        generations: int64, of each segment as a whole.
-        binding: int64, of each segment's newest footprint; another one where the segment rests.
-        prints: int64, of each segment the fingerprint as a whole.
         held: How many groups the segments hold.
         tail: Generation of the tail's footprint; -1: there is no tail.
         rests: How many segments rest.
     """
 
-    generations: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    binding: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    prints: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    held: int = 0
-    tail: int = NONE
-    rests: int = 0
+    def __init__(self, known: np.ndarray | None = None, held: int = 0, tail: int = NONE) -> None:
+        """Of segments, int64 (3, n): generations, binding and prints; None: of none."""
+        self._words = np.empty((3, 0), dtype=np.int64) if known is None else known
+        self._count = self._words.shape[1]
+        self.held = held
+        self.tail = tail
+        self.rests = len(self.resting)
+
+    @property
+    def generations(self) -> np.ndarray:
+        """Of each segment as a whole. int64."""
+        return self._words[0, : self._count]
+
+    @property
+    def binding(self) -> np.ndarray:
+        """Of each segment's newest footprint; another one where the segment rests. int64."""
+        return self._words[1, : self._count]
+
+    @property
+    def prints(self) -> np.ndarray:
+        """Of each segment the fingerprint as a whole. int64."""
+        return self._words[2, : self._count]
+
+    def write(self, first: int, new: np.ndarray) -> None:
+        """Segments from `first` on are written, some of them perhaps behind the last one.
+
+        Args:
+            first: At most the one behind the last.
+            new: int64 (3, n), as of `__init__`.
+        """
+        end = first + new.shape[1]
+        if end > self._words.shape[1]:
+            room = np.empty((3, max(end, 2 * self._words.shape[1])), dtype=np.int64)
+            room[:, : self._count] = self._words[:, : self._count]
+            self._words = room
+        former = self._words[:, first : min(end, self._count)]
+        self.rests += int((new[0] != new[1]).sum()) - int((former[0] != former[1]).sum())
+        self._words[:, first:end] = new
+        self._count = max(self._count, end)
 
     @property
     def resting(self) -> np.ndarray:
@@ -146,13 +175,6 @@ class SetAside(NamedTuple):
     cut: int
     slots: np.ndarray
     values: np.ndarray
-
-
-def overlaid(words: np.ndarray, first: int, new: np.ndarray) -> np.ndarray:
-    """Words [first, ...) in their places, some of them perhaps beyond the end."""
-    known = len(words[first : first + len(new)])
-    words[first : first + known] = new[:known]
-    return words if known == len(new) else np.concatenate([words, new[known:]])
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:

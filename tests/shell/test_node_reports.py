@@ -118,6 +118,37 @@ def test_a_node_without_a_copy_of_its_state_says_so(clock: list[float]) -> None:
     assert _waits(spoken) == (spoken.machine.trouble,)
 
 
+def test_a_node_lives_however_long_it_takes_its_windows_over(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken = Spoken()
+    reports, sent = spoken.reports, list[bytes]()
+    channel = SimpleNamespace(send=sent.append, close=lambda linger: None)
+    monkeypatch.setattr(reports._channels, "to_coordinator", lambda _: channel, raising=False)
+    monkeypatch.setattr(reports._spec, "stall_s", 10.0, raising=False)
+    monkeypatch.setattr(time, "sleep", lambda _: setattr(reports, "_is_closing", True))
+
+    def lives() -> bool:
+        sent.clear()
+        reports._is_closing = False
+        reports._keep_alive()
+        return bool(sent)
+
+    turn(spoken, clock, 5)
+    assert lives()
+    clock[0] += 60.0
+    assert not lives(), "a loop that stands still is as good as dead"
+    reports.takes_over()
+    clock[0] += 60.0
+    assert lives()
+    assert _waits(spoken) == ("counts[0] comes up: its windows are being taken over",)
+    reports.turned_s = clock[0]
+    turn(spoken, clock, 100)
+    assert _waits(spoken) == ()
+    clock[0] += 60.0
+    assert not lives()
+
+
 def _waits(spoken: Spoken) -> tuple[str, ...]:
     """What the thread says next that the node waits for."""
     word = spoken.reports._alive_word

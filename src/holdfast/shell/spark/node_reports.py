@@ -6,6 +6,7 @@ takes a node's time, and mostly nobody waits for it.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ class NodeReports:
 
     Attributes:
         due_ms: When it says next by itself that it lives.
-        turned_s: When the loop last turned.
+        turned_s: When the loop last turned; infinite: it is not expected to.
     """
 
     def __init__(
@@ -167,15 +168,23 @@ class NodeReports:
             endpoint, host = self._channels.endpoint, self._channels.host
             self._channels.say(c.HelloReceived(*names, endpoint, host, self._former))
 
-    def refresh(self) -> None:
-        """What the thread says from now on."""
+    def takes_over(self) -> None:
+        """The loop turns again when the node has its windows, however many; until then it lives.
+
+        It is work that ends. Whoever replaced the node would begin it anew, and be as long silent.
+        """
+        self.turned_s = math.inf
+        self.refresh(f"{self._spec.plan.node} comes up: its windows are being taken over")
+
+    def refresh(self, doing: str = "") -> None:
+        """What the thread says from now on, and that the node does something, for people."""
         life = self._life
         store = self._store_trouble()
         restoring = store and f"{self._spec.plan.node} is being restored: {store}"
         opening = self._sinks.waits.trouble or self._bring_up.trouble
         machine = life.machine
         copying = None if machine is None else machine.trouble
-        waits = (*self._sources.odd(), opening, restoring, copying)
+        waits = (*self._sources.odd(), opening, restoring, copying, doing)
         alive = c.KeepAliveReceived(
             self._spec.plan.node,
             life.incarnation,

@@ -24,7 +24,7 @@ import zmq
 
 from holdfast.core.haunit import events, told
 from holdfast.core.haunit import life_events as life
-from holdfast.core.haunit.extent_restoration import ReadExtent
+from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
 from holdfast.core.haunit.life import RECOVERABLE, NodeLife
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.restoration import LoadCheckpoint, ReportDamage, ReportPointDamaged
@@ -224,6 +224,8 @@ class NodeTask:
     def _step(self, stimulus: Stimulus, at_ms: int) -> list[Effect]:
         """Step the life, measure it, and perform what it asks for: these effects."""
         began_ns = time.monotonic_ns()
+        if type(stimulus) is ExtentRead:
+            self._reports.takes_over()
         effects = self._life.step(stimulus, at_ms)
         took_us = (time.monotonic_ns() - began_ns) // 1000
         machine = self._life.machine

@@ -76,7 +76,17 @@ def _make_session(niceness: int) -> None:
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and that nobody has asked after does not."""
+    return _state(pid) not in "ZX"
+
+
+def is_at_work(pid: int) -> bool:
+    """The same, of one that is not stopped either."""
+    return _state(pid) not in "ZXTt"
+
+
+def _state(pid: int) -> str:
+    """As Linux has it: one letter, X if there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
     except OSError:
-        return False
+        return "X"

@@ -363,7 +363,7 @@ class Coordinator:
         """From now on only later incarnations count."""
         effects = instance.end_outgoing()
         if replica.task is not None:
-            effects.append(EndTask(instance.plan.node, replica.task))
+            effects.append(EndTask(instance.plan.node, replica.task, replica.incarnation))
         replica.lose(now_ms)
         if self._admission is not None:
             effects += self._admission.gone(instance.plan.node, now_ms)

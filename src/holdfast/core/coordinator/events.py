@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
+from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, StreamId, TimeUs
 from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -275,10 +275,20 @@ class LaunchTask(Effect):
 
 @dataclass(frozen=True, slots=True)
 class EndTask(Effect):
-    """End the process of a fenced incarnation, if it still runs."""
+    """End the process of a fenced incarnation, if it still runs.
+
+    One that was at work when it was ended cannot say any more that it was only slow: then the shell
+    says `ZombieHeard`.
+
+    Attributes:
+        node: Whose process it is.
+        task: The process.
+        incarnation: That it worked as; `NOBODY`: as none.
+    """
 
     node: NodeId
     task: str
+    incarnation: Incarnation = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

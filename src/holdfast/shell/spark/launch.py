@@ -43,6 +43,7 @@ from holdfast.core.wire.node_words import (
     task_of,
     word_of,
 )
+from holdfast.shell.processes import is_at_work
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.history import History, NodeReport
 from holdfast.shell.spark.journal import Journal
@@ -421,10 +422,15 @@ class Cluster:
         self.history.failed(failure)
 
     def _end_task(self, effect: c.EndTask) -> None:
-        """End a fenced process on this host; elsewhere it ends itself when told or by its lease."""
+        """End a fenced process on this host; elsewhere it ends itself when told or by its lease.
+
+        Where it was at work it was only slow: it would have said so, and been told to end.
+        """
         pid = int(effect.task.split("|")[2])
         present = [report.pid for _, report in self.replicas(effect.node)]
         if self._is_local and pid not in (os.getpid(), *present):
+            if is_at_work(pid):
+                self._post(c.ZombieHeard(effect.node, effect.incarnation))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

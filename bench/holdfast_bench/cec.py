@@ -5,6 +5,8 @@ in this process as a node runs them, pass by pass: without Spark, one thing at a
 Then a replacement is made from the log, and the rest is replayed. In `beside` the same dataflow
 runs on Spark tasks with each protection in turn, and the node that counts is killed; in `kills`
 with each objective (cec_spark.py). `results` has a large state and many results (cec_results.py).
+In `matrix` a node is killed with each size of the state, number of windows and objective
+(cec_matrix.py).
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.page_manager import PageManager
 from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
-from holdfast_bench import cec_results, cec_spark
+from holdfast_bench import cec_matrix, cec_results, cec_spark
 from holdfast_bench.cec_bytes import written_per_changed
 from holdfast_bench.preloaded import WINDOW, PreloadedBids
 from holdfast_bench.running import median
 from holdfast_bench.spine import machine
 
 Say = Callable[[str], None]
-EXPERIMENTS: Final = ("share", "objective", "beside", "results", "kills")
+EXPERIMENTS: Final = ("share", "objective", "beside", "results", "kills", "matrix")
 SLOW, FAST, MIXED = "slow", "fast", "mixed"
 PASS_TUPLES: Final = 8_192
 _REPLAY_TUPLES: Final = 1 << 16
@@ -79,6 +81,9 @@ class Sizes:
         state_mb: Of `results`.
         result_s: Of each of its runs, beyond the time to fill the state.
         result_runs: With each protection.
+        states_mb: Of `matrix`.
+        state_windows: That stay open in it.
+        matrix_kills: Of each of its cells.
     """
 
     name: str
@@ -95,16 +100,19 @@ class Sizes:
     state_mb: int
     result_s: float
     result_runs: int
+    states_mb: tuple[int, ...]
+    state_windows: tuple[int, ...]
+    matrix_kills: int
 
 
 QUICK: Final = Sizes(
     *("quick", 0.8, 1, 20_000, (0.0, 0.02, 0.2), (1, 1_000, 100_000), (100, 1_000), 1, 5_000.0),
-    *(20_000, (2_000,), 20, 6.0, 1),
+    *(20_000, (2_000,), 20, 6.0, 1, (2,), (200,), 1),
 )
 FULL: Final = Sizes(
     *("full", 1.0, 9, 100_000, (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)),
     *((1, 1_000, 10_000, 100_000, 1_000_000, 15_000_000), (100, 250, 1_000), 10, 20_000.0, 200_000),
-    *((1_000, 10_000, 100_000), 169, 20.0, 3),
+    *((1_000, 10_000, 100_000), 169, 20.0, 3, (10, 100, 600), (1_000, 100_000, 1_000_000), 50),
 )
 
 
@@ -121,6 +129,7 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
         "beside": cec_spark.beside,
         "results": cec_results.results,
         "kills": cec_spark.kills,
+        "matrix": cec_matrix.matrix,
     }
     for name, points in experiments.items():
         if name in only:

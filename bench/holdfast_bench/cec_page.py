@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast_bench.cec import FAST, FAST_PASSES, PASS_TUPLES, SLOW
+from holdfast_bench.cec_matrix import RATE as MATRIX_RATE
 from holdfast_bench.cec_results import RATE
 from holdfast_bench.cec_targets import targets
 from holdfast_bench.reporter import (
@@ -75,6 +76,19 @@ is lost until it had replayed its input, it took no longer than that. `said_befo
 did, and the query's progress had said so.
 
 """
+_MATRIX_NOTE = """
+## Large states and many windows
+
+Every second tuple of {rate:,} per second is of a window that stays open, the others of windows of
+ten milliseconds. Windows collect texts, where they are to be large. The node is killed `kills`
+times; `recovery_ms` and `p95_ms` are from the decision that it is lost until it had replayed its
+input. `said_before`: kills that missed the objective, where the query's progress had said so;
+`shortfall`: its last words before a kill; `advised`: those of the adviser, detection included.
+`round_s`: until each window had been written once behind the fill; None: longer than three minutes.
+`memory_mb`: the most that the node's process had. `unplanned`: failures beside the kills.
+`results`: of the whole run, compared with arithmetic.
+
+"""
 
 
 _SHARE_COLUMNS: Final = (
@@ -104,6 +118,11 @@ _RESULTS_COLUMNS: Final = (
 _KILLS_COLUMNS: Final = (
     *("windows", "state_mb", "objective_ms", "kills", "met", "said_before", "predicted_ms"),
     *("restarted_ms", "replayed_ms", "recovered_ms"),
+)
+_MATRIX_COLUMNS: Final = (
+    *("state_mb", "windows", "objective_ms", "kills", "met", "said_before", "recovery_ms"),
+    *("p95_ms", "predicted_ms", "advised", "round_s", "reached_mb", "extent_mb", "memory_mb"),
+    *("unplanned", "results", "failed", "shortfall"),
 )
 
 
@@ -137,6 +156,9 @@ def render(results: dict[str, Any]) -> str:
         text += _RESULTS_NOTE.format(**note) + _columns(results["results"], _RESULTS_COLUMNS)
     if "kills" in results:
         text += _KILLS_NOTE + _columns(results["kills"], _KILLS_COLUMNS)
+    if "matrix" in results:
+        note = _MATRIX_NOTE.format(rate=MATRIX_RATE)
+        text += note + _columns(results["matrix"], _MATRIX_COLUMNS)
     return text
 
 
@@ -183,6 +205,7 @@ def joined(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
 _BY_POINTS: Final = {
     "objective": ("kind", "windows", "objective_ms"),
     "kills": ("windows", "objective_ms"),
+    "matrix": ("state_mb", "windows", "objective_ms"),
 }
 """By what points are told of experiments that may be run in pieces."""
 

@@ -383,8 +383,8 @@ def cec(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="share, objective, beside, results or kills; repeatable. The others stay in the "
-            "report as they are."
+            help="share, objective, beside, results, kills or matrix; repeatable. The others stay "
+            "in the report as they are."
         ),
     ] = None,
     objective: Annotated[
@@ -392,7 +392,10 @@ def cec(
     ] = None,
     windows: Annotated[
         list[int] | None,
-        typer.Option(help="Of objective and kills: so many open windows alone; repeatable."),
+        typer.Option(help="Of objective, kills, matrix: so many open windows alone; repeatable."),
+    ] = None,
+    state_mb: Annotated[
+        list[int] | None, typer.Option(help="Of matrix: so large a state alone; repeatable.")
     ] = None,
     kills: Annotated[int | None, typer.Option(help="So many of each.")] = None,
     report: Annotated[
@@ -411,7 +414,10 @@ def cec(
         objectives_ms=tuple(objective or sizes.objectives_ms),
         windows=tuple(windows or sizes.windows),
         kill_keys=tuple(windows or sizes.kill_keys),
+        state_windows=tuple(windows or sizes.state_windows),
+        states_mb=tuple(state_mb or sizes.states_mb),
         kills=kills or sizes.kills,
+        matrix_kills=kills or sizes.matrix_kills,
     )
     others = {} if report is None else page.former(report)
     results = bench.run(sizes, _say, only=wanted)

@@ -60,6 +60,22 @@ def test_a_group_that_grows_without_bound_is_a_footprint_of_its_own(
     operator.check_invariants()
 
 
+def test_a_piece_of_a_window_of_many_groups_takes_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(footprinted_aggregate, "SEGMENT", 1)
+    lasted = []
+    for groups in (1_000, 2_000_000):
+        operator = aggregate("sum")
+        tail, pieces = filled(operator, groups), []
+        for generation in range(2, 42):
+            began_s = time.thread_time()
+            operator.footprints(tail, 1, generation, 10)
+            pieces.append(time.thread_time() - began_s)
+        lasted.append(sorted(pieces)[20])
+    assert lasted[1] < 4 * lasted[0]
+
+
 def test_what_is_known_of_segments_is_not_copied_for_each_that_comes() -> None:
     written, rng, copies = WrittenSegments(), random.Random(1), set()
     for number in range(1_000):

@@ -198,7 +198,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             written, window = self._written.get(start), self._directory.get(start)
             if written is not None and window is not None and left > 0:
                 before = written.count
-                wanted = self._wanted(written, window, first, end, former)
+                wanted = self._wanted(written, window, (first, end), former, left + 1)
                 some = wanted[:left]
                 left -= len(some)
                 for begin, stop in ranges_of(some):
@@ -233,16 +233,25 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         )
 
     def _wanted(
-        self, written: WrittenSegments, window: AggregatedWindow, first: int, end: int, former: int
+        self,
+        written: WrittenSegments,
+        window: AggregatedWindow,
+        between: tuple[int, int],
+        former: int,
+        most: int,
     ) -> np.ndarray:
-        """Which of the segments [first, end) to write, or of the tail; they are of a generation."""
+        """Which of the segments [first, end) to write, or of the tail; they are of a generation.
+
+        Up to so many: a tail may have a million.
+        """
+        first, end = between
         if first == TAIL:
             if written.tail != former:
                 return np.zeros(0, dtype=np.int64)
-            behind = -(-len(window.groups) // self._segment)
-            return np.arange(written.held // self._segment, behind, dtype=np.int64)
+            begin, behind = written.held // self._segment, -(-len(window.groups) // self._segment)
+            return np.arange(begin, min(behind, begin + most), dtype=np.int64)
         mine = np.flatnonzero(written.binding[first:end] == former)
-        return mine + first
+        return mine[:most] + first
 
     def _write(
         self,

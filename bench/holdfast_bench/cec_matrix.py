@@ -25,7 +25,7 @@ from holdfast.errors import HoldfastError
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_bench.cec_spark import SLOTS
-from holdfast_bench.cec_states import Expected, StateSource
+from holdfast_bench.cec_states import WORD, Expected, StateSource
 from holdfast_bench.running import BenchFailed, finish, median, node_statistic, wait_until
 from holdfast_bench.spine import bench_session
 
@@ -162,10 +162,12 @@ def _flow(source: StateSource) -> Dataflow:
     tuples = flow.source_generator(source, name="tuples", unit="ingest")
     windows = tuples.key_by("key").window(tumbling("10 milliseconds"))
     aggregates = ["count(*) AS n", "sum(value) AS total"]
-    texts = "0 AS pieces", "0 AS crc"
+    texts = ["0 AS pieces", "0 AS chars", "0 AS first", "0 AS last"]
     if source.text_bytes:
         aggregates.append("collect_list(text) AS texts")
-        texts = "size(texts) AS pieces", "crc32(array_join(texts, '')) AS crc"
+        texts = ["size(texts) AS pieces", "length(array_join(texts, '')) AS chars"]
+        for name, at in (("first", "0"), ("last", "size(texts) - 1")):
+            texts.append(f"CAST(substring(get(texts, {at}), 1, {WORD}) AS BIGINT) AS {name}")
     made = windows.aggregate(*aggregates, name="state")
     made.select("window_start", "key", "n", "total", *texts).sink("results")
     return flow

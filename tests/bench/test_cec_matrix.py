@@ -1,6 +1,5 @@
 """The matrix of eventual checkpoints, in small: its tuples, its oracle, its table."""
 
-import zlib
 from collections import defaultdict
 from dataclasses import asdict, replace
 
@@ -8,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast_bench import cec, cec_matrix, cec_page, cec_targets
-from holdfast_bench.cec_states import FAST_US, Expected, StateSource
+from holdfast_bench.cec_states import FAST_US, WORD, Expected, StateSource
 
 RATE = 10_000
 
@@ -34,7 +33,9 @@ def results(given: StateSource, total: int, end: str) -> pa.Table:
                 "n": len(rows),
                 "total": sum(row["value"] for row in rows),
                 "pieces": sum(row["text"] is not None for row in rows),
-                "crc": zlib.crc32("".join(row["text"] or "" for row in rows).encode()),
+                "chars": sum(len(row["text"] or "") for row in rows),
+                "first": min((int(row["text"][:WORD]) for row in rows if row["text"]), default=0),
+                "last": max((int(row["text"][:WORD]) for row in rows if row["text"]), default=0),
             }
             for (start, key), rows in made.items()
         ]
@@ -51,7 +52,7 @@ def test_arithmetic_says_what_comes_of_the_tuples(each_bytes: int, tmp_path) -> 
     expected = Expected(given, total)
     assert expected.difference(right) is None
     assert "slow windows" in (expected.difference(right.slice(1)) or "")
-    for column in ("n", "total", "pieces"):
+    for column in ("n", "total", "pieces", "chars", "first", "last"):
         at = right.schema.get_field_index(column)
         wrong = right.column(column).to_pylist()
         wrong[0] += 1

@@ -75,10 +75,10 @@ def _promise_what_is_tentative(original: Any) -> Any:
 def _stay_where_it_is(original: Any) -> Any:
     """The input is repeated over the state that has seen it."""
 
-    def go_back(self: DelayedUnit) -> list[Any]:
+    def go_back(self: DelayedUnit, *, is_whole: bool) -> list[Any]:
         cut, pages = self._cut, self.network.pages
         if cut is None or cut.snapshot is None:
-            return original(self)
+            return original(self, is_whole=is_whole)
         self._cut = None
         later = pages.hold()
         pages.cancel(cut.snapshot)
@@ -345,8 +345,33 @@ def _stop_with_one_replica(original: Any) -> Any:
     return lambda self, edge: False
 
 
+def _let_all_stay(original: Any) -> Any:
+    """Also operators that missing input reaches."""
+    return lambda self: [True] * len(original(self))
+
+
+def _empty_who_stays(original: Any) -> Any:
+    """They take no part in what is run again, and have lost what they had."""
+
+    def go_back(self: OperatorNetwork, staying: Any) -> None:
+        original(self, [False] * len(staying))
+        self._staying = tuple(staying) if any(staying) else ()
+
+    return go_back
+
+
+def _number_anew_who_stays(original: Any) -> Any:
+    """What they give next is taken for what is out."""
+    del original
+    return lambda self, cut, staying: cut.next_ids
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
+
+
+def _apart(owner: Any, method: str, bug: Any) -> Mutant:
+    return Mutant(owner, method, bug, kinds=_SILENCED, approach=UNDO, dataflow="apart")
 
 
 def _mutant(
@@ -391,6 +416,9 @@ REPLICATED_MUTANTS = {
     "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once, _PAUSED),
     "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left, UNDO),
     "forgets a pass too many": _mutant(UndoHistory, "ran", _forget_a_pass_too_many, UNDO),
+    "lets all stay": _apart(Reach, "staying", _let_all_stay),
+    "empties who stays": _apart(OperatorNetwork, "go_back", _empty_who_stays),
+    "numbers anew who stays": _apart(DelayedUnit, "_next_ids_at", _number_anew_who_stays),
     "serves an old run": _mutant(Suffix, "undo", _serve_an_old_run),
     "trims behind the held cut": _mutant(DelayedUnit, "_process_tentative", _trim_behind_the_cut),
     "touches by ports": _mutant(Reach, "touching", _touch_by_ports),

@@ -13,11 +13,12 @@ from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.base import SPAN_US
 from holdfast.sim.workload.changing import changing_workload
+from holdfast.sim.workload.kinds_of_steps import ONLY
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
 from holdfast.sim.workload.processes import process_workload
 from holdfast.sim.workload.protections import CUTS, GO_ON, TINY_MAX, approach_of
-from holdfast.sim.workload.random_dataflow import ONLY, random_workload
+from holdfast.sim.workload.random_dataflow import random_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from holdfast.core.haunit import events
+from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
     ACK_INTERVALS_MAX,
@@ -19,11 +22,13 @@ from holdfast.core.haunit.plan import (
     OperatorSpec,
     OutputSpec,
 )
+from holdfast.core.haunit.reach import Reach
 from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.feed_rows import FEED_COLUMNS, feed_schema
 from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.base import Output, Rows
 from holdfast.core.operators.union import Union
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import PATIENCE, Consistency
@@ -75,14 +80,18 @@ def node(
     return made
 
 
+def batch(stream: StreamId, first_id: int, times: list[int], boundary_us: int) -> TupleBatch:
+    first_key = first_id + (0 if stream == A else 1_000)
+    keys = pa.array(range(first_key, first_key + len(times)), pa.int64())
+    rows = pa.RecordBatch.from_arrays([keys, pa.array(times, pa.int64())], schema=with_time(SCHEMA))
+    return TupleBatch(first_id, rows, boundary_us)
+
+
 def give(
     machine: Node, stream: StreamId, first_id: int, times: list[int], boundary_us: int, now_ms: int
 ) -> list[Effect]:
     """A source gives rows of distinct keys, and promises with the last of them."""
-    first_key = first_id + (0 if stream == A else 1_000)
-    keys = pa.array(range(first_key, first_key + len(times)), pa.int64())
-    rows = pa.RecordBatch.from_arrays([keys, pa.array(times, pa.int64())], schema=with_time(SCHEMA))
-    batches = (TupleBatch(first_id, rows, boundary_us),) if times else ()
+    batches = (batch(stream, first_id, times, boundary_us),) if times else ()
     effects = machine.step(events.SourceRead(stream, batches, boundary_us), now_ms)
     return effects + proceed(machine, now_ms)
 
@@ -355,9 +364,38 @@ def test_nothing_is_dropped_of_the_stream_that_all_wait_for() -> None:
     assert machine.dropped_tuples == 0
 
 
-def with_a_path_of_a(assignment: Assignment | None = None, undo_tuples: int = 0) -> Node:
+def unit_of(machine: Node) -> DelayedUnit:
+    assert isinstance(machine._unit, DelayedUnit)
+    return machine._unit
+
+
+def page_sets_of(machine: Node) -> int:
+    return unit_of(machine).network.pages.statistics().page_sets
+
+
+GIVEN: list[int] = []
+"""How many rows the operator that counts A alone was given, pass by pass."""
+
+
+class Alone(WindowAggregate):
+    """Notes what it is given."""
+
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        (rows,) = inputs
+        GIVEN.append(0 if rows is None else len(rows.time_us))
+        return super().process(inputs, low, boundary_us)
+
+
+def counting_alone(pages: PageManager) -> WindowAggregate:
+    return Alone("m", SCHEMA, ["k"], [("count", None, "n")], size_us=10, manager=pages)
+
+
+def with_a_path_of_a(
+    assignment: Assignment | None = None, undo_tuples: int = 0, **limits: int
+) -> Node:
     """What A and B bring is united and counted; what A brings is counted alone, too."""
-    plan = node(undo_tuples=undo_tuples).plan
+    plan = node(undo_tuples=undo_tuples, **limits).plan
+    GIVEN.clear()
     sink, feed = (replace(spec, source=("operator", 1)) for spec in plan.outputs)
     alone = replace(sink, source=("operator", 2), streams=(ALONE,))
     alone_feed = replace(feed, source=("operator", 2), streams=(ALONE_FEED,), feed_of=ALONE)
@@ -369,7 +407,7 @@ def with_a_path_of_a(assignment: Assignment | None = None, undo_tuples: int = 0)
             operators=(
                 OperatorSpec("u", lambda _: Union("u", SCHEMA), (("port", 0), ("port", 1))),
                 OperatorSpec("n", counting, (("operator", 0),)),
-                OperatorSpec("m", counting, (("port", 0),)),
+                OperatorSpec("m", counting_alone, (("port", 0),)),
             ),
             outputs=(sink, feed, alone, alone_feed),
         ),
@@ -404,6 +442,101 @@ def test_what_missing_input_does_not_reach_stays_stable_and_comes_once(undo_tupl
     assert machine.statistics().output_tuples == 8 + 5, "each once"
     assert written_alone(give(machine, A, 5, [71], 90, 71)) == [(5, 5)]
     assert not [e for e in effects if _is_of(e, ALONE_FEED)]
+
+
+def test_operators_that_missing_input_does_not_reach_stay_where_they_are() -> None:
+    machine = with_a_path_of_a(undo_tuples=1_000)
+    failed(machine)
+    effects = wait_until(machine, BOUND_MS) + give(machine, A, 3, [51, 52], 55, 60)
+    assert written_alone(effects) == [(2, 2)], "the window of 51 is open"
+    pages = page_sets_of(machine)
+    effects = give(machine, B, 2, [22], 55, 70)
+    assert said(effects)[0][0] == "undo"
+    assert said(effects)[-1][0] == "rec_done"
+    assert page_sets_of(machine) == pages, "what was emptied is gone"
+    assert sum(GIVEN) == 5, "each row once"
+    effects = give(machine, A, 5, [58], 70, 80) + give(machine, B, 3, [56], 70, 80)
+    assert written_alone(effects) == [(3, 3), (4, 4), (5, 5)], "they have what was in the window"
+    assert stable(effects) == 4
+
+
+def test_operators_that_have_stayed_go_back_in_the_next_failure_if_that_reaches_them() -> None:
+    machine = with_a_path_of_a(undo_tuples=1_000)
+    failed(machine)
+    wait_until(machine, BOUND_MS)
+    give(machine, A, 3, [51, 52], 55, 60)
+    give(machine, B, 2, [22], 55, 70)
+    give(machine, B, 3, [61], 80, 80)
+    assert machine.consistency is not None
+    effects = wait_until(machine, 80 + BOUND_MS)
+    assert machine.consistency.state is Consistency.UP_FAILURE
+    effects = give(machine, A, 5, [58], 80, 300)
+    assert written_alone(effects) == [(3, 3), (4, 4), (5, 5)]
+    assert machine.consistency.state is Consistency.STABLE
+
+
+def test_a_correction_in_part_goes_back_with_all_operators() -> None:
+    machine = with_a_path_of_a(undo_tuples=1_000)
+    failed(machine)
+    wait_until(machine, BOUND_MS)
+    give(machine, A, 3, [51, 52], 70, 60)
+    give(machine, B, 2, [22], 25, 60)
+    assert sum(GIVEN) == 5
+    effects = wait_until(machine, 60 + PATIENCE * BOUND_MS)
+    assert ("undo", 4) in said(effects)
+    assert sum(GIVEN) > 5
+    effects = give(machine, B, 3, [61], 90, 900) + give(machine, A, 5, [71], 90, 900)
+    assert written_alone(effects) == [(5, 5)]
+
+
+def test_a_copied_cut_finds_the_page_sets_of_operators_that_were_emptied_before() -> None:
+    machine = with_a_path_of_a(undo_tuples=12)
+    give(machine, A, 0, [1, 11, 21], 40, 0)
+    give(machine, B, 0, [2, 12, 22], 24, 0)
+    wait_until(machine, BOUND_MS)
+    give(machine, B, 3, [], 70, 60)
+    replayed = unit_of(machine).replayed_tuples
+    assert replayed > 0, "the state was made again"
+    give(machine, A, 3, [75] * 20, 76, 80)  # More than are kept.
+    give(machine, B, 3, [75], 76, 80)
+    effects = give(machine, A, 23, [81], 99, 82) + wait_until(machine, 82 + BOUND_MS)
+    assert len(written_alone(effects)) == 21
+    effects = give(machine, B, 4, [], 99, 300)
+    assert unit_of(machine).replayed_tuples == replayed, "it was copied"
+    assert (said(effects)[-1][0], written_alone(effects)) == ("rec_done", [])
+    assert stable(effects) == 22
+
+
+def test_no_restart_point_is_noted_while_operators_are_apart() -> None:
+    """What the further ones have put out does not belong to the cut of the others."""
+    machine = with_a_path_of_a(undo_tuples=1_000, pass_tuples=1)
+    failed(machine)
+    effects = wait_until(machine, BOUND_MS) + give(machine, A, 3, [51, 52], 70, 60)
+    effects += machine.step(events.SourceRead(B, (batch(B, 2, [22, 62], 80),), 80), 70)
+    while machine.has_work:
+        effects += machine.step(events.Proceed(), 70)
+        for _ in range(ACK_INTERVALS_MAX):
+            effects += machine.step(TimerFired("ack"), 70)
+        written = {SINK: 8, ALONE: 5, FEED: machine.positions()["next_ids"][FEED]}
+        for stream, before in written.items():
+            effects += machine.step(events.SinkSynced(stream, before), 70)
+    points = [e.point for e in effects if isinstance(e, events.StoreRestartPoint)]
+    assert [point.next_ids[ALONE] for point in points if point.boundary_us > 20] == [5]
+
+
+def test_what_feeds_an_operator_that_goes_back_goes_back_too() -> None:
+    plan = with_a_path_of_a().plan
+    operators = (
+        OperatorSpec("f", counting, (("port", 0),)),
+        OperatorSpec("u", lambda _: Union("u", SCHEMA), (("operator", 0), ("port", 1))),
+        OperatorSpec("g", counting, (("operator", 0),)),
+    )
+    outputs = (replace(plan.outputs[0], source=("operator", 1)),)
+    reach = Reach(replace(plan, operators=operators, outputs=outputs))
+    reach.touch([1])
+    assert reach.staying() == [False, False, True]
+    reach.went_back()
+    assert reach.staying() == [True, True, True]
 
 
 def test_a_restart_point_within_a_correction_does_not_count_what_is_out_already() -> None:

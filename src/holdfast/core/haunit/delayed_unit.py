@@ -8,9 +8,9 @@ Theory of operation. It is an HAUnit whose passes the consistency manager decide
   tentative pass without what is missing. What the network gives to outputs that missing input
   reaches (reach.py) is put out as tentative: to feeds, and to units that go on without missing
   input themselves. Sinks and all others hear nothing. What it gives to other outputs is stable;
-- go back: the pages are those of the cut, or made again from the input before it
-  (replication/undo_redo.py). Another network is built over them, SUnion holds what it held. Undo is
-  said. What has come since as stable is processed in passes of a bearable size; what is out of
+- go back: the pages are those of the cut, with another network over them, or the operators' state
+  is made again from the input before it (replication/undo_redo.py). SUnion holds what it held. Undo
+  is said. What has come since as stable is processed in passes of a bearable size; what is out of
   their results as stable is known by its ids, and dropped;
 - the correction is over: rec_done is said, unless it was one in part.
 
@@ -40,11 +40,11 @@ from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.reach import Reach
 from holdfast.core.machine import SetTimer
-from holdfast.core.model.ids import StreamId
+from holdfast.core.model.ids import NO_ID, StreamId
 from holdfast.core.model.notes import RecDone, Undo
-from holdfast.core.replication.consistency_manager import Action, Consistency
+from holdfast.core.replication.consistency_manager import Action, Consistency, Event
 from holdfast.core.replication.undo_redo import UndoHistory
-from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
+from holdfast.core.state.page_manager import StateLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -187,7 +187,7 @@ class DelayedUnit(HAUnit):
             self._hold_cut()
             self._missing = {}
         elif step.action is Action.GO_BACK:
-            effects += self._go_back()
+            effects += self._go_back(is_whole=step.event is Event.HEALED)
         elif step.action is Action.SAY_DONE:
             effects += self.outputs.tentative.rec_done()
         boundary_us = step.boundary_us
@@ -195,7 +195,7 @@ class DelayedUnit(HAUnit):
             boundary_us, tentative = self._process_tentative(boundary_us)
             effects += tentative
         elif boundary_us is not None:
-            taken = self.order.up_to(boundary_us)
+            taken = self.order.up_to(self.network.bound_us(boundary_us))
             boundary_us = taken.boundary_us
             effects += self._process(taken)
         self._manager.did(step, boundary_us, now_ms)
@@ -288,9 +288,14 @@ class DelayedUnit(HAUnit):
         self._missing |= missing
         return tuple(missing)
 
-    def _go_back(self) -> list[Effect]:
-        """Build the operators anew over the pages of the cut, or make these again from input."""
+    def _go_back(self, *, is_whole: bool) -> list[Effect]:
+        """Build the operators anew over the pages of the cut, or make these again from input.
+
+        Args:
+            is_whole: Whether all that was done since the cut is corrected before anything else.
+        """
         cut, self._cut = self._cut, None
+        staying: list[bool] = []
         if cut is None:
             raise InvariantViolation("there is no cut to go back to")
         if cut.snapshot is not None:
@@ -298,19 +303,29 @@ class DelayedUnit(HAUnit):
             pages.restore(cut.snapshot)
             self.network = OperatorNetwork(self.plan, pages)
         elif self._history is not None and cut.markers is not None:
-            limits = self.plan.limits
-            pages = PageManager(limits.page_bytes, limits.state_bytes)
-            self.network = OperatorNetwork(self.plan, pages)
+            staying = [is_whole and stays for stays in self._reach.staying()]
+            self.network.go_back(staying)
+            cut.markers[staying] = NO_ID
             self.replayed_tuples += self._history.replay(self.network, cut.markers)
         self.network.resume(cut.boundary_us)
         if self.network.taking_part is not None and cut.taking_part is not None:
             self.network.taking_part.take_over(cut.taking_part)
         self.order.go_back()
-        self.outputs.go_back(cut.next_ids)
+        self.outputs.go_back(self._next_ids_at(cut, staying))
         self._reach.went_back()
         if self.ledger is not None:
             self.ledger.went_back()
         return self.outputs.tentative.undo()
+
+    def _next_ids_at(self, cut: HeldCut, staying: Sequence[bool]) -> dict[str, int]:
+        """Of the streams of operators that are back at the cut, the next ids there."""
+        still = [
+            stream
+            for spec in self.plan.outputs
+            if spec.source[0] == "operator" and staying and staying[spec.source[1]]
+            for stream in spec.streams
+        ]
+        return {stream: at for stream, at in cut.next_ids.items() if stream not in still}
 
     # -- what a correction goes without -------------------------------------------------------
 
@@ -416,8 +431,12 @@ class DelayedUnit(HAUnit):
 
     @property
     def may_cut(self) -> bool:
-        """Not in up_failure: what was processed there will be processed again."""
-        return super().may_cut and self._manager.state is not Consistency.UP_FAILURE
+        """Not in up_failure: what was processed there will be processed again.
+
+        Nor in a correction while operators are further than the others: one cut is of all.
+        """
+        is_one_cut = self._manager.state is not Consistency.UP_FAILURE
+        return super().may_cut and is_one_cut and not self.network.are_apart
 
     @property
     def has_ended(self) -> bool:

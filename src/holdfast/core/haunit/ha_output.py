@@ -296,11 +296,16 @@ class HAOutput:
         return []
 
     def go_back(self, next_ids: dict[str, int]) -> None:
-        """The operators give again what has these ids; what is out of it stays as it is."""
+        """The operators give again what has these ids; what is out of it stays as it is.
+
+        Args:
+            next_ids: Of the streams whose operators have gone back; the others' have stayed.
+        """
         for stream, edge in self._edges.items():
-            edge.again.went_back(edge.queue.next_id - next_ids[stream])
+            if stream in next_ids:
+                edge.again.went_back(edge.queue.next_id - next_ids[stream])
         for stream, sink in self._sinks.items():
-            if stream not in self._feeds:
+            if stream in next_ids and stream not in self._feeds:
                 self._out_before[stream] = max(sink.next_id, self._out_before.get(stream, 0))
                 sink.next_id = next_ids[stream]
 

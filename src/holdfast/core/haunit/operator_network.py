@@ -15,7 +15,12 @@ replayed. For the same reason operators that stand behind state are left out at 
 taking_part.py). What a silent pass promises holds: promises never move back, so that those of the
 cut, before which nothing is put out, are no older.
 
-Invariants: what the network has acted on never moves back, nor do an operator's promises.
+Of a network that goes back by running input again (`go_back`), some operators may *stay* where they
+are: those that nothing missing has reached. They take part in no pass up to there, and what they
+promise stands; no pass goes beyond that in one (`bound_us`). [DPC §4.2]
+
+Invariants: what the network has acted on never moves back but in `go_back`; nor do an operator's
+promises.
 
 Departure from [HA §5.2]: cause() is kept per pass, not per tuple: the low watermarks of the whole
 node at one moment.
@@ -23,15 +28,18 @@ node at one moment.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.taking_part import TakingPart
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output
 from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.change_sample import ChangeSample
+from holdfast.core.state.owned_sets import built_anew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,7 +70,8 @@ class OperatorNetwork:
         """Build the operators over the state that `pages` hold."""
         self._plan = plan
         self.pages = pages
-        self._operators = [spec.build(pages) for spec in plan.operators]
+        self._first_sets: list[int] = []  # per operator the first page set that it has built
+        self._operators = [self._built(number) for number in range(len(plan.operators))]
         self._feeds_state = _feeding_state(plan, self._operators)  # of another operator
         self._everybody = (True,) * len(self._operators)
         self._holding = tuple(
@@ -79,10 +88,18 @@ class OperatorNetwork:
         if account.has_chain and plan.is_rebuilt_by_replay:
             self.taking_part = account
         self._left_out: tuple[bool, ...] = ()  # per operator; empty: none is
+        self._staying: tuple[bool, ...] = ()  # the same of those that have not gone back
+        self._stay_to_us = BEGINNING_US  # where these are
+        self._staying_promised: list[int] = []  # per operator, by those
         self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         pages.recovered()
         self.boundary_us = BEGINNING_US  # acted on; never moves back
         self.is_woken = False  # a pass is wanted though nothing has come
+
+    def _built(self, number: int) -> Operator:
+        self._first_sets.append(self.pages.next_set)
+        self.pages.owned.owner = number
+        return self._plan.operators[number].build(self.pages)
 
     # -- passes -----------------------------------------------------------------------------
 
@@ -116,11 +133,18 @@ class OperatorNetwork:
 
         Returns:
             One entry per output of the plan; without rows if silent.
+
+        Raises:
+            InvariantViolation: It goes beyond where operators stay.
         """
+        if boundary_us > self.bound_us(boundary_us):
+            raise InvariantViolation(f"a pass to {boundary_us} where operators stay before that")
         self.is_woken = False
         self.boundary_us = max(self.boundary_us, boundary_us)
         arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
         results, promised = self._run(arrived, self._taking_part(is_silent, taking_part))
+        if self.boundary_us == self._stay_to_us:
+            self._staying = ()
         return [
             Produced(
                 spec,
@@ -134,6 +158,8 @@ class OperatorNetwork:
         wanted: Sequence[bool] = self._everybody
         if is_silent:
             wanted = self._holding if chosen is None else chosen
+        if self._staying:
+            wanted = [run and not stays for run, stays in zip(wanted, self._staying, strict=True)]
         if not self._left_out:
             return wanted
         return [is_run and not out for is_run, out in zip(wanted, self._left_out, strict=True)]
@@ -170,9 +196,35 @@ class OperatorNetwork:
                 low = cause
                 account.given(number, inputs, low)
             before_us = self._promised_to(spec, promised)
+            self.pages.owned.owner = number
             results.append(operator.process(inputs, low, before_us) if is_run else NOTHING)
-            promised.append(operator.promises_us(before_us))
+            promised.append(self._promise_of(number, before_us))
         return results, promised
+
+    def go_back(self, staying: Sequence[bool]) -> None:
+        """Empty the operators: the input that their state goes back to is to be run again.
+
+        Args:
+            staying: Per operator whether it stays where it is. Nothing that it feeds goes back.
+        """
+        self._staying_promised = self._promises()
+        self._staying = tuple(staying) if any(staying) else ()
+        self._stay_to_us = self.boundary_us
+        for number, (spec, stays) in enumerate(zip(self._plan.operators, staying, strict=True)):
+            if not stays:
+                build = partial(spec.build, self.pages)
+                first_set = self._first_sets[number]
+                self._operators[number] = built_anew(self.pages, number, first_set, build)
+        self.boundary_us = BEGINNING_US
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether some operators are further than the others, as they have not gone back."""
+        return bool(self._staying)
+
+    def bound_us(self, boundary_us: int) -> int:
+        """How far a pass may go that is to go to a boundary."""
+        return min(boundary_us, self._stay_to_us) if self._staying else boundary_us
 
     def resume(self, boundary_us: int) -> None:
         """The pages are those of a cut, or have become it: this boundary has been acted on."""
@@ -198,12 +250,23 @@ class OperatorNetwork:
 
     def promises(self) -> list[Produced]:
         """What each output of the plan may be promised now, without a pass."""
-        promised: list[int] = []
-        for spec, operator in zip(self._plan.operators, self._operators, strict=True):
-            promised.append(operator.promises_us(self._promised_to(spec, promised)))
+        promised = self._promises()
         return [
             Produced(spec, (), self._promised_by(spec, promised)) for spec in self._plan.outputs
         ]
+
+    def _promises(self) -> list[int]:
+        """What each operator promises now."""
+        promised: list[int] = []
+        for number, spec in enumerate(self._plan.operators):
+            promised.append(self._promise_of(number, self._promised_to(spec, promised)))
+        return promised
+
+    def _promise_of(self, number: int, before_us: int) -> int:
+        """What an operator promises whose inputs have passed a boundary."""
+        if self._staying and self._staying[number]:
+            return self._staying_promised[number]
+        return self._operators[number].promises_us(before_us)
 
     def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
         """The boundary that all inputs of an operator have passed."""

@@ -4,6 +4,9 @@ Theory of operation. An input stream reaches an output if there is a path of ope
 A stream that a node has gone on without is *touched* from there until the node goes back to its
 cut, and so is one of which tentative tuples were taken. What untouched streams alone reach is what
 it would be without any failure: it is put out as stable, while the rest is tentative.
+
+The state of operators that untouched streams alone reach is what it would be, too. They need not go
+back, unless one that they feed does: that one is given again what it was given.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ class Reach:
             [number for number, spec in enumerate(plan.inputs) if spec.port == port]
             for port in range(plan.port_count)
         ]
-        of_operator: list[list[int]] = []
+        self._operators = plan.operators
+        self._of_operator = of_operator = list[list[int]]()
         for operator in plan.operators:
             inputs = (
                 (of_port if kind == "port" else of_operator)[n] for kind, n in operator.inputs
@@ -52,6 +56,18 @@ class Reach:
     def touching(self, spec: OutputSpec) -> list[int]:
         """The touched streams that reach an output; none: it is stable."""
         return [stream for stream in self._streams[spec.source] if stream in self._touched]
+
+    def staying(self) -> list[bool]:
+        """Per operator whether nothing touched reaches it, nor any that it feeds, be it through
+        others. It is where it would be without any failure.
+        """
+        touched = self._touched
+        stays = [all(one not in touched for one in streams) for streams in self._of_operator]
+        for number in reversed(range(len(stays))):
+            for kind, source in self._operators[number].inputs:
+                if kind == "operator" and not stays[number]:
+                    stays[source] = False
+        return stays
 
     def take_news(self) -> bool:
         """Whether more is touched than the last time that somebody asked."""

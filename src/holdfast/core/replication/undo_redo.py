@@ -23,9 +23,11 @@ without state is not run again at all.
 A pass may be forgotten when all that had come by its end is older than the markers: what is held
 in SUnion counts as if it had been run, so a little more is kept than has to be.
 
-Departure from [DPC]: paths that the failure did not touch go back, too, as far as markers say.
-What one of them gave to a path that is corrected would have to be kept otherwise, row by row, in an
-order that missing rows change. A unit that no missing input reaches never goes back.
+Operators on paths that the failure did not touch stay where they are (reach.py), and take no part.
+
+Departure from [DPC]: such an operator goes back, too, if it feeds one that does. What it gave would
+have to be kept otherwise, row by row, in an order that missing rows change. And all go back before
+a correction in part: its end is the next cut, and who stays would be ahead of that.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ import numpy as np
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.state.homes import Homes
 from holdfast.core.state.kernels import CLEAN, DIRTY, FREE, FROZEN
+from holdfast.core.state.owned_sets import OwnedSets
 from holdfast.core.state.page_memory import PageMemory
 from holdfast.core.state.snapshot import NO_PAGES as _NO_PAGES
 from holdfast.core.state.snapshot import PageSetId as PageSetId
@@ -92,7 +93,9 @@ class PageManager:
         self._tables: dict[PageSetId, np.ndarray] = {}
         self._pooled_max = pooled_bytes // page_bytes
         self._homes = Homes()
-        self._next_set = 1
+        self.owned = OwnedSets()
+        self.next_set = 1
+        """The id that the next page set gets."""
         self._recovered_next_set = 1
         self._is_recovering = False
         self._snapshots: list[Snapshot] = []  # By age; at most one of them is a checkpoint.
@@ -119,8 +122,9 @@ class PageManager:
 
     def create_page_set(self) -> PageSetId:
         """The next page set: without pages, or as the checkpoint has it. Ids count up."""
-        page_set = PageSetId(self._next_set)
-        self._next_set += 1
+        page_set = PageSetId(self.next_set)
+        self.next_set += 1
+        self.owned.created(page_set)
         if self._is_recovering:
             if page_set not in self._tables:
                 raise LocalProtocolError(f"the checkpoint has no page set {page_set}")
@@ -136,6 +140,7 @@ class PageManager:
         """
         self._memory.release(self.pages_of(page_set))
         del self._tables[page_set]
+        self.owned.destroyed(page_set)
         if self._homes.leave(page_set) and not self._snapshots:
             self._homes.take_back(self._memory)
 
@@ -348,10 +353,11 @@ class PageManager:
             counts=np.array([len(table) for table in tables], dtype=np.int64),
             pages=pages,
             is_changed=self._memory.changed(pages),
-            next_set=self._next_set,
+            next_set=self.next_set,
             number=self._taken_count,
             is_held=is_held,
             regions=self._homes.regions(),
+            owners=self.owned.all() if is_held else {},
         )
 
     def _freeze(self, snapshot: Snapshot, is_needed: np.ndarray) -> None:
@@ -404,7 +410,8 @@ class PageManager:
         self._homes.restore(snapshot.regions)
         is_base_older = self._stored_number < snapshot.number
         self._need_no_more(snapshot, snapshot.needed, None if is_base_older else DIRTY)
-        self._next_set = 1
+        self.next_set = 1
+        self.owned.restore(snapshot.owners)
         self._is_recovering = True
         self._recovered_next_set = snapshot.next_set
         self._end(snapshot)
@@ -500,7 +507,7 @@ class PageManager:
         """All structures that live as long as the manager have been created: go on as before."""
         if self._is_recovering:
             self._is_recovering = False
-            self._next_set = self._recovered_next_set
+            self.next_set = self._recovered_next_set
 
     # -- looking ----------------------------------------------------------------------------
 

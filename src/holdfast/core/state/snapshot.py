@@ -52,6 +52,7 @@ class Snapshot:
         number: Of its manager's snapshots; later ones have larger numbers.
         is_held: Whether it is to be gone back to, or looked at; a checkpoint is to be stored.
         regions: Which page sets had regions.
+        owners: Whose page sets are, if it is held.
         is_needed: bool (n,), whether the page is frozen for this snapshot.
         is_cancelled: The manager needed its pages; what is being written is worth nothing.
     """
@@ -64,6 +65,7 @@ class Snapshot:
     number: int
     is_held: bool
     regions: dict[PageSetId, Region]
+    owners: dict[PageSetId, int] = field(default_factory=dict)
     is_needed: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     is_cancelled: bool = False
 

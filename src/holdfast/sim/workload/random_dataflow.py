@@ -42,43 +42,21 @@ from holdfast.sim.workload.commits import committed, strays_of
 from holdfast.sim.workload.conserving import BEHIND_US, all_of, counted, values_of, window_behind
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.files import FILES_PERCENT, files_drawn
+from holdfast.sim.workload.kinds_of_steps import APART, BY_CLOCK, CHAIN, TINY, kind_of_step
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
 from holdfast.sim.workload.protections import Protections, random_limits, random_protection
 
 _ARROW: Final = {INT: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _TEXTS: Final = ("ada", "bo", "cleo", "", "ädä", "a long name that no page holds beside others")
 _KEY_KINDS: Final = (INT, TEXT, FLAG)
-_KINDS: Final = (
-    *("filter", "select", "aggregate", "aggregate", "union", "window_join", "join"),
-    *("sort", "resample_every", "resample_at", "arbitrary", "arbitrary"),
-    *("branches", "branches", "diamond"),
-)
 _LOGS_PERCENT: Final = 40
 """So many sources are ingest logs, whose partitions share what is late."""
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
-_CHAIN: Final = "chain"
-_CHAINED: Final = (
-    *("aggregate", "aggregate", "aggregate", "filter", "select", "window_join", "join"),
-    *("sort", "resample_every"),
-)
-_BY_CLOCK: Final = ("clock", "timeout")
-_WITHIN: Final = "interval_join"
-ONLY: Final = (
-    *("arbitrary", "branches", "diamond", "aggregate", "window_join", _WITHIN),
-    *(_CHAIN, *_BY_CLOCK),
-)
-"""Of one kind: arbitrary operators alone, several branches of streams merged in order of
-time, two ways from one stream that meet again, windows alone, joins within windows, joins within a
-span of time, state behind state in one unit, or windows of the clock, or those with a timeout, and
-what merges their results.
-"""
 _WITHIN_PERCENT: Final = 25
 """So many joins that would have no windows are of rows within a span of time."""
 _HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
-_TINY: Final = ("diamond", *_BY_CLOCK)
-"""Of these, queues may hold but a few tuples: who has none left to send may hold up all others."""
 _BEHIND_SIZE: Final = f"{BEHIND_US} microseconds"
 _BEHIND: Final = tumbling(_BEHIND_SIZE)
 """The windows of what depends on an arbitrary unit."""
@@ -123,7 +101,7 @@ def random_workload(
         tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
-        only: One of `ONLY`, which all steps begin with; None: they are drawn.
+        only: one of `ONLY` (kinds_of_steps.py), which all steps begin with; None: they are drawn.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -163,7 +141,8 @@ class _Builder:
 
     def build(self) -> Workload:
         draw = self._draw
-        streams = [self._source(i) for i in range(draw.number(1, 3))]
+        fewest = 2 if self._only == APART else 1
+        streams = [self._source(i) for i in range(draw.number(fewest, 3))]
         used: set[str] = set()
         for _ in range(draw.number(1, 5)):
             made = self._step(streams, used)
@@ -171,10 +150,9 @@ class _Builder:
                 streams.append(made)
         sinks = 0
         for typed in streams:
-            is_leaf = typed.stream.step.name not in used
-            if is_leaf or (
-                not isinstance(typed.stream.step.operation, Source) and draw.percent(15)
-            ):
+            step = typed.stream.step
+            is_leaf = step.name not in used
+            if is_leaf or (not isinstance(step.operation, Source) and draw.percent(15)):
                 typed.stream.sink(f"out{sinks}")
                 sinks += 1
         stateful = (step for step in self._flow.steps if isinstance(step.operation, Stateful))
@@ -184,7 +162,7 @@ class _Builder:
             for unit in sorted(units.keys() - self._sources())
         }
         self._put_alone(streams, parallelism)
-        limits = random_limits(draw, may_be_tiny=self._only in _TINY)
+        limits = random_limits(draw, may_be_tiny=self._only in TINY)
         limits, protection = self._protected(limits)
         return placed(self._flow, self._meanings, parallelism, limits, protection, self._conserved)
 
@@ -194,9 +172,11 @@ class _Builder:
             return is_delayed and parallelism.get(unit, 1) == 1 and unit not in self._sources()
 
         ways = [(typed.stream, typed.columns) for typed in streams]
-        made = way_alone(self._flow.steps, ways, is_apt, self._beside_all("alone"))
+        own = self._beside_all("alone")
+        made = way_alone(self._flow.steps, ways, is_apt, own, is_wanted=self._only == APART)
         if made is not None:
-            self._filtered(*made).sink("alone")
+            self._filtered(*made[:2])
+            made[2].sink("alone")
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if isinstance(step.operation, Source)}
@@ -295,10 +275,9 @@ class _Builder:
     def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
         draw = self._draw
         one, other = self._stacked(draw.one_of(streams[-3:])), draw.one_of(streams)
-        kind = self._only or draw.one_of(_KINDS)
-        kind = draw.one_of(_CHAINED) if kind == _CHAIN else kind
+        kind = kind_of_step(draw, self._only)
         made: _Typed | None
-        if kind in ("arbitrary", *_BY_CLOCK):
+        if kind in ("arbitrary", *BY_CLOCK):
             self._arbitrary(one, other)
             used.add(one.stream.step.name)
             return None
@@ -319,7 +298,7 @@ class _Builder:
             return one
         protection = self._protection(unit)
         is_apt = protection.checkpoints is not None or protection.guarantee is Guarantee.GAP
-        is_apt = is_apt or self._only == _CHAIN
+        is_apt = is_apt or self._only == CHAIN
         if not self._draw.percent(_STACKED_PERCENT if is_apt else _STACKED_PERCENT // 4):
             return one
         if self._only == "aggregate":
@@ -330,7 +309,7 @@ class _Builder:
         """A branch of its own: no two runs put the same out, but one run does."""
         draw, stream = self._draw, one.stream
         kind = draw.one_of(("sample", "clock", "timeout", "arrival", "arrival"))
-        kind = self._only if self._only in _BY_CLOCK else kind
+        kind = self._only if self._only in BY_CLOCK else kind
         has_behind = draw.percent(50)  # Another unit depends on what came out.
         if kind == "arrival":
             made = self._united(one, other, order="arrival").stream

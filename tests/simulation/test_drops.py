@@ -177,11 +177,17 @@ def _drops_what_may_have_had_effects(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DropLedger, "__init__", begin)
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [_replacements_forget, _goes_back_at_once, _says_less, _drops_what_may_have_had_effects],
-)
+FOUND_AT = {
+    _replacements_forget: 5,
+    _goes_back_at_once: 0,
+    _says_less: 0,
+    _drops_what_may_have_had_effects: 5,
+}
+"""The seed that is tried before the others; see `KeptSeeds`."""
+
+
+@pytest.mark.parametrize("mutant", FOUND_AT)
 def test_the_mutant_is_found(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     with pytest.raises((Violation, ValueError, InvariantViolation)):
-        [run(seed) for seed in range(60)]
+        [run(seed) for seed in (FOUND_AT[mutant], *range(60))]

@@ -33,7 +33,7 @@ _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
 
 @pytest.fixture(scope="module")
 def summary() -> Summary:
-    return run_all([Run(seed) for seed in range(SEEDS)], processes=2)
+    return run_all([Run(seed) for seed in range(SEEDS)], processes=1)
 
 
 def test_the_garbage_collector_is_after_a_run_as_it_was_before() -> None:

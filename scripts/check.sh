@@ -22,6 +22,9 @@ fi
 # part takes about as long as the others. Style and types are checked meanwhile.
 # What all need compiled is compiled first, beside an archive of Spark's classes for all JVMs. A JVM
 # lives for minutes here: it need not optimise as for days. That halves its CPU time.
+# Python keeps what it compiles, too, even where it is told not to: hundreds of processes begin here,
+# and seven runs of pytest read all tests.
+unset PYTHONDONTWRITEBYTECODE
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr}"
 archive=$PWD/build/classes.jsa
 [ -e "$archive" ] || .venv/bin/python scripts/class_archive.py "$archive" >/dev/null 2>&1 &

@@ -65,8 +65,8 @@ class Seen:
 
 
 def recording(number: int) -> Recording:
-    """A row every 4 ms, and every 8 ms a record, which comes when its newest row is due."""
-    rows = [TimedRow(BEGAN_US + i * 4_000 + number, {"v": i}) for i in range(250)]
+    """A row every 8 ms, and every 16 ms a record, which comes when its newest row is due."""
+    rows = [TimedRow(BEGAN_US + i * 8_000 + number, {"v": i}) for i in range(100)]
     records = tuple((rows[i], rows[i + 1]) for i in range(0, len(rows), 2))
     arrivals = tuple(record[-1].time_us - BEGAN_US + LEAD_US for record in records)
     return Recording(pa.schema([("v", pa.int64())]), 0, (records,), (arrivals,))

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,13 @@ SECOND = 400
 """Records of a topic that happen in a second."""
 BIDDERS = 5
 READ, WRITTEN = ("one", "other"), ("merged", "counted")
-OFTEN = {"interval": "200 milliseconds"}
+OFTEN = "200 milliseconds"
 PROTECTIONS: dict[str, Protection] = {
-    "together-unaligned": hf.Coordinated(**OFTEN, aligned=False),
-    "together-alone": hf.Uncoordinated(**OFTEN, jitter="50 milliseconds"),
-    "together-induced": hf.CommunicationInduced(**OFTEN, jitter="50 milliseconds", scope="all"),
+    "together-unaligned": hf.Coordinated(interval=OFTEN, aligned=False),
+    "together-alone": hf.Uncoordinated(interval=OFTEN, jitter="50 milliseconds"),
+    "together-induced": hf.CommunicationInduced(
+        interval=OFTEN, jitter="50 milliseconds", scope="all"
+    ),
 }
 _PATIENCE_S = 240.0
 
@@ -128,6 +131,10 @@ def known(broker: KafkaBroker, name: str) -> int:
     return len(rows(broker, f"{name}-counted"))
 
 
+def knows_more(broker: KafkaBroker, name: str, before: int) -> bool:
+    return known(broker, name) > before
+
+
 DRIVER = """
 import sys
 sys.path[:0] = {paths!r}
@@ -185,8 +192,7 @@ def test_who_reads_committed_records_sees_each_result_once(
         spark, checkpointLocation=location, protection=PROTECTIONS[name], parallelism=2
     )
     for node in killed:
-        before = known(kafka, name)
-        wait_while_fed(lambda before=before: known(kafka, name) > before, query, feed)
+        wait_while_fed(partial(knows_more, kafka, name, known(kafka, name)), query, feed)
         kill(query, node)
     wait_while_fed(lambda: {f["node"] for f in query.failures} >= {*killed}, query, feed)
     feed.finish()

@@ -17,8 +17,8 @@ it finds the number of a later incarnation beside the id. What somebody else has
 group is not believed (core/queues/committed_id.py).
 
 The broker ends a transaction that is open for longer than `transaction.timeout.ms`. One begins when
-its tuples are there, so that none waits for a line or a round. Of many that come at once, as when
-such a line has moved, it holds the first ones only. Else it might take that long, and so might each
+its tuples are there, so that none is open while they wait for a line. Of many that come at once, as
+when a line has moved, it holds the first ones only. Else it might take that long, and so might each
 attempt to repeat it.
 
 Transactions have two transactional ids in turn, so that they can follow one another at once: while

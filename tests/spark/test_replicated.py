@@ -217,6 +217,55 @@ def test_beyond_its_bound_a_unit_drops_what_it_names_and_nothing_else(
     assert compared.corrections.tentative == compared.corrections.undone > 0
 
 
+def test_beyond_its_bound_a_unit_stops_reading_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    a, b = Log(tmp_path / "a"), Log(tmp_path / "b")
+    flow = hf.Dataflow("blocking")
+    sources = [flow.source_log(log.path, name=name) for log, name in ((a, "a"), (b, "b"))]
+    windows = sources[0].unit("all").union(sources[1]).window(tumbling("1 second"))
+    windows.aggregate("count(*) AS n", name="counts").sink("counts")
+    a.put(0, 50)
+    b.put(0, 50)
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=hf.Replicated(delay="2 seconds", alpha=1.0, buffer="block"),
+        options={
+            "spark.holdfast.inputQueueTuples": "20",
+            "spark.holdfast.passTuples": "20",
+        },
+    )
+    try:
+        wait(query, lambda: written(query) == 4)
+        for first in range(50, 150, 5):  # A file is taken whole, whatever the bound.
+            a.put(first, first + 5)
+        wait(query, lambda: "tentative" in kinds(spark, query))
+        wait(query, lambda: backlog(query, "a")["unsentRows"] >= 100 - 25)
+        block, held = consistency(query, "all"), backlog(query, "all")["heldRows"]
+        assert (block["state"], block["missing"]) == ("up_failure", ["b[0]"])
+        assert 20 <= held < 20 + 5, "no more is taken"
+        newest = [row["n"] for row in read(spark, query, "current")]
+        assert 5 < len(newest) <= 8, "tentative results end there"
+        b.put(50, 150, ends=True)
+        a.put(150, 151, ends=True)
+        assert query.awaitTermination(300)
+    finally:
+        query.stop()
+    assert query.lastProgress["gaps"] == []
+    assert consistency(query, "all")["droppedRows"] == 0
+    compared = query.verify(types="all")
+    assert compared.is_identical
+    assert compared.corrections is not None
+    assert compared.corrections.tentative == compared.corrections.undone > 0
+    assert [row["n"] for row in read(spark, query, "current")] == [20] * 15 + [1]
+
+
+def backlog(query: Query, unit: str) -> dict[str, Any]:
+    block: dict[str, Any] = query.lastProgress["units"][unit]["backlog"]
+    return block
+
+
 def kill(query: Query, node: str, recoveries: int) -> None:
     """End a node's process, and wait for its replacement."""
     pid = query.nodes[node]

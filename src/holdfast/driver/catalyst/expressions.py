@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS
 from holdfast.core.model.column_names import quoted
-from holdfast.driver.catalyst.trees import Expression, frame_of
+from holdfast.driver.catalyst.trees import PYTHON_UDF, Expression, frame_of
 from holdfast.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ def text_of(tree: Expression, written: Written) -> str:
             return text_of(parts[0], written)  # Spark computes that in its place.
     if tree.kind == "AttributeReference":
         raise untranslatable(f"column {tree.name!r}", "Holdfast does not have it here")
+    if tree.kind == PYTHON_UDF:
+        raise untranslatable(
+            f"Python UDF {tree.java.name()}",
+            "it has to be a column by itself here: df.withColumn('x', ...) before, and then 'x'",
+        )
     name = str(tree.java.prettyName())
     if name not in _FUNCTIONS:
         raise untranslatable(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.model.column_names import quoted
 from holdfast.driver.catalyst.expressions import untranslatable
 from holdfast.driver.catalyst.native import Native
+from holdfast.driver.catalyst.trees import unpickled
 
 if TYPE_CHECKING:
     from holdfast.api.streams import Stream
@@ -88,12 +89,8 @@ def _schema_of(plan: Plan) -> Any:
 
 def _object_of(plan: Plan) -> tuple[Any, str]:
     """The class's object, and what it takes."""
-    from pyspark.serializers import CPickleSerializer
-
-    command = plan.java.functionExpr().func().command()
-    stored = bytes(int(each) & 255 for each in str(command.mkString(",")).split(","))
     try:
-        function, _ = CPickleSerializer().loads(stored)
+        function, _ = unpickled(plan.java.functionExpr().func())
         util = function.__self__
         processor = util._stateful_processor
     except Exception as error:  # Whatever the object's own code raises.

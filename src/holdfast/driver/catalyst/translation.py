@@ -29,6 +29,7 @@ from holdfast.driver.catalyst.expressions import (
 from holdfast.driver.catalyst.joins import JoinOfStreams, united
 from holdfast.driver.catalyst.native import Columns, Native
 from holdfast.driver.catalyst.processors import drops_late_rows, processed, time_of
+from holdfast.driver.catalyst.python_functions import with_functions
 from holdfast.driver.catalyst.settings import unmet
 from holdfast.driver.catalyst.sources import Mark, files_below, is_marked, read_files, read_frame
 from holdfast.driver.catalyst.trees import Expression, Plan, frame_of, plan_of
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _REASONS = {
     "Sort": ("orderBy", "a stream has no end to sort; sort what you read of the sink"),
     "GlobalLimit": ("limit", "a stream has no first rows; limit what you read of the sink"),
+    "MapInPandas": ("mapInPandas", "Spark computes it, before any state"),
+    "MapInArrow": ("mapInArrow", "Spark computes it, before any state"),
     "Distinct": ("distinct", "there is no deduplication"),
     "TransformWithState": ("transformWithState", "there are none of Scala"),
     "FlatMapGroupsInPandasWithState": (
@@ -177,7 +180,8 @@ class _Translation:
             if plan.kind not in ("Project", "Filter"):
                 raise
             below = self.grounded(self.fragment(plan.child, None), has_time=has_time)
-            return self._passed(plan, below)  # The time is a column below it.
+            # The time is a column below it.
+            return self._passed(plan, below, calls_python=True)
         names = dict(zip(ids, stream.schema.names, strict=True))
         return Native(stream, {**names}, ids[at])
 
@@ -248,16 +252,21 @@ class _Translation:
         )
         return Native(stream, {**dict(zip(ids, names, strict=True))}, ids[at])
 
-    def _passed(self, plan: Plan, below: Native) -> Native:
-        """A projection or a filter of a stream."""
-        if plan.kind == "Filter":
-            condition = plan.expression("condition")
-            require_same(self.spark, plan.child.java, condition)
+    def _passed(self, plan: Plan, below: Native, *, calls_python: bool = False) -> Native:
+        """A projection or a filter of a stream; nodes call UDFs where Spark cannot stand."""
+        is_filter = plan.kind == "Filter"
+        trees = [plan.expression("condition")] if is_filter else plan.expressions("projectList")
+        java = plan.child.java
+        if calls_python or not plan.is_stateless:
+            below, java, trees = with_functions(self.flow, self.spark, below, java, trees)
+        if is_filter:
+            (condition,) = trees
+            require_same(self.spark, java, condition)
             return Native(
                 below.stream.filter(text_of(condition, below.written)), below.names, below.time
             )
         columns, time = Columns(), None
-        for each in plan.expressions("projectList"):
+        for each in trees:
             inner = each.children[0] if each.kind == "Alias" else each
             if inner.kind == "AttributeReference":
                 time = each.id if inner.id == below.time else time
@@ -265,7 +274,7 @@ class _Translation:
                 if isinstance(own, tuple):
                     columns.add_window(each.id, each.name, own)
                     continue
-            require_same(self.spark, plan.child.java, inner)
+            require_same(self.spark, java, inner)
             columns.add(each.id, each.name, text_of(inner, below.written))
         return Native(below.stream.select(*columns.texts), columns.names, time)
 

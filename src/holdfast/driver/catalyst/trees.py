@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,8 @@ _STATELESS = frozenset(
     )
 )
 """Plans whose rows depend on one row each, which Spark may therefore compute before a log."""
+PYTHON_UDF: Final = "PythonUDF"
+"""The kind of a call of a UDF in Python."""
 
 
 class Expression:
@@ -66,6 +68,22 @@ class Expression:
     def over(self, children: Sequence[Expression]) -> Expression:
         """The same with other children; its own object of the JVM has not these."""
         other = Expression(self.fields, (), self._find)
+        other.children = list(children)
+        return other
+
+    def rebuilt(self, children: Sequence[Expression]) -> Expression:
+        """The same over other children, in the JVM too."""
+
+        def find() -> Any:
+            from pyspark import SparkContext
+
+            context = SparkContext._active_spark_context
+            assert context is not None
+            assert context._jvm is not None
+            listed = context._jvm.PythonUtils.toSeq([each.java for each in children])
+            return self.java.withNewChildren(listed)
+
+        other = Expression(self.fields, (), find)
         other.children = list(children)
         return other
 
@@ -169,6 +187,20 @@ def frame_of(spark: SparkSession, java: Any) -> DataFrame:
     assert spark._jvm is not None
     rows = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows
     return DataFrame(rows(spark._jsparkSession, java), spark)
+
+
+def attribute_of(java: Any) -> Expression:
+    """A column of the JVM's as an expression."""
+    (fields,) = json.loads(java.toJSON())
+    return Expression(fields, (), lambda: java)
+
+
+def unpickled(function: Any) -> Any:
+    """What Spark has pickled for its tasks of a function in Python, in this very process."""
+    from pyspark.serializers import CPickleSerializer
+
+    stored = str(function.command().mkString(","))
+    return CPickleSerializer().loads(bytes(int(each) & 255 for each in stored.split(",")))
 
 
 def _at(listed: Callable[[], Any], at: int) -> Any:

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.shell.kafka.client import KafkaError
@@ -256,9 +259,38 @@ def rows_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def _other_kind(value: Any, of: pa.DataType) -> str:
+    """What a value is that Arrow would take for another one of a type; empty: it takes it as it is.
+
+    Of a number it would cut off what does not fit, and of a moment the time of day.
+    """
+    types = pa.types
+    if isinstance(value, int):
+        return "a number" if types.is_temporal(of) else ""
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            is_float = math.isnan(value) or float(np.float32(value)) == value
+        is_other = types.is_integer(of) or (types.is_float32(of) and not is_float)
+        return f"the DOUBLE {value}" if is_other else ""
+    if isinstance(value, datetime):
+        return "a moment" if types.is_date(of) else ""
+    parts: Iterable[tuple[Any, pa.DataType]] = ()
+    if isinstance(value, list) and types.is_list(of):
+        parts = ((each, of.value_type) for each in value)
+    elif isinstance(value, dict) and types.is_struct(of):
+        parts = ((value.get(part.name), part.type) for part in of)
+    return next(filter(None, (_other_kind(*part) for part in parts)), "")
+
+
+def _may_be_taken_otherwise(of: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_float32, pa.types.is_temporal, pa.types.is_nested)
+    return any(is_kind(of) for is_kind in kinds)
+
+
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
-    if pa.types.is_temporal(field.type) and any(isinstance(each, int) for each in values):
-        raise TypeError(f"field {field.name!r} is a number, no {field.type}")
+    for each in values if _may_be_taken_otherwise(field.type) else ():
+        if other := _other_kind(each, field.type):
+            raise TypeError(f"field {field.name!r} is {other}, no {field.type}")
     try:
         return pa.array(values, field.type)
     except (pa.ArrowException, TypeError, OverflowError) as error:

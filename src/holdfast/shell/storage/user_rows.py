@@ -23,12 +23,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
+from holdfast.shell.storage.column_values import as_type, require_names
 from holdfast.shell.storage.exact_orc import orc_difference, require_new_calendar
 from holdfast.shell.storage.exact_parquet import difference, why_not_of_folders
 from holdfast.shell.storage.exact_texts import (
@@ -71,8 +71,6 @@ _BATCH_ROWS: Final = 1 << 17
 _BLOCK_BYTES: Final = 4 << 20
 _PARSERS: Final = min(4, os.cpu_count() or 1)
 """Threads that parse a long text."""
-_ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
-"""A time of the day comes before a zone: the end of `2026-11-25` is none."""
 _BAD: Final = (pa.ArrowException, ValueError, OverflowError)
 _MARK: Final = b"\xef\xbb\xbf"
 _ASIDE: Final = "give a source of files dead_letters=... to put such rows aside"
@@ -385,30 +383,16 @@ class _Making:
         try:
             if field.name in self.named:
                 value = pa.array([self.named[field.name]], pa.string())
-                return pa.repeat(_cast(value, field.type)[0], count)
+                return pa.repeat(as_type(value, field.type)[0], count)
             if field.name in present and field.name in self.wanted:
-                return _cast(present[field.name], field.type)
+                made = as_type(present[field.name], field.type)
+                if made.null_count and not field.nullable:
+                    raise ValueError("a value is null")
+                return made
         except _BAD as error:
-            raise ValueError(f"column {field.name!r} is not {field.type}: {error}") from None
+            kind = str(field.type) if field.nullable else f"{field.type} NOT NULL"
+            raise ValueError(f"column {field.name!r} is not {kind}: {error}") from None
         return pa.nulls(count, field.type)
-
-
-def _cast(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Values of another type; times without a zone are UTC."""
-    if values.type == to:
-        return values
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if not pa.types.is_timestamp(to):
-        return values.cast(to)
-    plain = pa.timestamp(to.unit)
-    if pa.types.is_string(values.type):
-        if pc.all(pc.ends_with(values, "Z")).as_py():  # The usual case, without a search.
-            return values.cast(to)
-        is_zoned = pc.match_substring_regex(values, _ZONED)
-        zoned = pc.if_else(is_zoned, values, None).cast(to)
-        return pc.coalesce(zoned, pc.if_else(is_zoned, None, values).cast(plain).cast(to))
-    return values.cast(plain).cast(to) if values.type.tz is None else values.cast(to)
 
 
 # -- formats with columns -------------------------------------------------------------------------
@@ -454,6 +438,7 @@ def _parquet(
         reason := difference(opened, [schema.field(name) for name in sorted(wanted)])
     ):
         raise ValueError(f"{reason}; {_OFF}")
+    require_names(opened.schema_arrow.names, schema, wanted)
     columns = [name for name in schema.names if name in wanted & set(opened.schema_arrow.names)]
     if not columns:  # Nothing is wanted but how many rows there are.
         count = opened.metadata.num_rows
@@ -495,6 +480,7 @@ def _orc(
         reason := orc_difference(opened, [schema.field(name) for name in sorted(wanted)])
     ):
         raise ValueError(f"{reason}; {_OFF}")
+    require_names(opened.schema.names, schema, wanted)
     columns = [name for name in schema.names if name in wanted & set(opened.schema.names)]
     for stripe in range(opened.nstripes):
         rows = opened.read_stripe(stripe, columns=columns or opened.schema.names[:1])
@@ -508,6 +494,7 @@ def _arrow(
     source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], *__: Any
 ) -> Iterable[pa.RecordBatch]:
     opened = pa.ipc.open_file(source)
+    require_names(opened.schema.names, schema, wanted)
     return (opened.get_batch(number) for number in range(opened.num_record_batches))
 
 
@@ -581,6 +568,8 @@ def _csv(
         header, _, rest = block.partition(b"\n")
         if not of.is_exact:
             names = _header(header, parsing)
+            if names:
+                require_names(names, schema, wanted)
         elif block:
             require_plain_values(header + b"\n", sep, 1)  # Spark looks for one that is not blank.
         blocks, first = _with_first(rest, blocks), 2

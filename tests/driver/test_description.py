@@ -11,7 +11,8 @@ from holdfast.api.protections import Protections
 from holdfast.api.steps import Operation
 from holdfast.api.windows import counting, sliding, tumbling
 from holdfast.core.haunit.plan import NodeLimits
-from holdfast.driver.description import describe
+from holdfast.driver.description import claim, describe
+from holdfast.errors import DataflowChangedError
 from holdfast.planning.plan import plan_dataflow
 
 WRITTEN = Path(__file__).parent / "data" / "dataflow.txt"
@@ -86,3 +87,27 @@ def test_a_location_that_was_written_before_is_still_taken(
     words = {kind.WORD for kind in get_args(Operation)} - {"part", *YOUNGER}
     # No recorded source has parts.
     assert words <= {line.split()[0] for line in text.splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ("t timestamp[us, tz=UTC], d decimal128(9, 2), v double, more int64", "more int64 besides"),
+        ("t timestamp[us, tz=UTC], v double", "no d any more"),
+        ("t timestamp[us, tz=UTC], d double, v double", "d as double, and not as decimal128(9, 2)"),
+        ("t timestamp[us, tz=UTC], e int32, v double", "no d any more; e int32 besides"),
+        (
+            "t timestamp[us, tz=UTC], v double, d decimal128(9, 2)",
+            "its columns in another order",
+        ),
+    ],
+)
+def test_a_source_whose_columns_have_changed_is_told_of_with_a_way_back(
+    tmp_path: Path, columns: str, told: str
+) -> None:
+    text = "dataflow f\nsource s in s: ({}) time=t, delay_us=(0)\nselect x in s: (v double)  <- s\n"
+    claim(str(tmp_path), text.format("t timestamp[us, tz=UTC], d decimal128(9, 2), v double"))
+    with pytest.raises(DataflowChangedError) as refused:
+        claim(str(tmp_path), text.format(columns))
+    way = "give it those that it had, as by df.select('t', 'd', 'v'), or schema=..."
+    assert f"source s has {told}: {way}" in str(refused.value)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
 """A step's line: its name, its unit."""
 _INSTANCES = re.compile(r"^unit (\S+): (\d+) instances$", re.MULTILINE)
+_OWN = ("kafka_", "file_")
+"""How columns begin that a source adds by itself."""
 _AFTER_GAP = " (what fails together with a neighbor, or the driver, may come twice)"
 
 
@@ -75,7 +77,7 @@ def claim(location: str, text: str, before: str | None = None, reasons: Sequence
         before.splitlines(), text.splitlines(), "before", "now", lineterm="", n=0
     )
     lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
-    what = "\n  ".join([*reasons, *lines, *_moved(before, text)])
+    what = "\n  ".join([*reasons, *lines, *_moved(before, text), *_other_columns(before, text)])
     ways = "use a new checkpointLocation, or undo the change, " + (
         "or see below, " if reasons else ""
     )
@@ -94,6 +96,50 @@ def _moved(before: str, text: str) -> list[str]:
         for name, unit in found
         if was.get(name, unit) != unit
     ]
+
+
+def _other_columns(before: str, text: str) -> list[str]:
+    """How the columns of sources have changed, and how to have the former ones."""
+    was, now = _columns_of_sources(before), _columns_of_sources(text)
+    found: list[str] = []
+    for name, columns in now.items():
+        old = was.get(name, columns)
+        if [*old.items()] == [*columns.items()]:
+            continue
+        told = [f"no {each} any more" for each in old if each not in columns]
+        told += [f"{each} {kind} besides" for each, kind in columns.items() if each not in old]
+        told += [
+            f"{each} as {kind}, and not as {old[each]}"
+            for each, kind in columns.items()
+            if old.get(each, kind) != kind
+        ]
+        names = ", ".join(repr(each) for each in old if not each.startswith(_OWN))
+        found.append(
+            f"source {name} has {'; '.join(told) or 'its columns in another order'}: give it those "
+            f"that it had, as by df.select({names}), or schema=... of files, tables and topics"
+        )
+    return found
+
+
+def _columns_of_sources(text: str) -> dict[str, dict[str, str]]:
+    """Per source its columns with their types."""
+    found: dict[str, dict[str, str]] = {}
+    for line in _PLACED.finditer(text):
+        rest = text[line.end() :].partition("\n")[0]
+        if " <- " in rest:
+            continue
+        parts, depth = [""], 0
+        for letter in rest:
+            depth += (letter in "(<[") - (letter in ")>]")
+            if depth < 0:
+                break
+            if letter == "," and depth == 0:
+                parts.append("")
+            else:
+                parts[-1] += letter
+        pairs = (part.strip().partition(" ") for part in parts)
+        found[line[1]] = {name: kind for name, _, kind in pairs}
+    return found
 
 
 def _to(flow: Graph, sink: str) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 VICTIM: Final = NodeId("state[0]")
-RATE: Final = 10_000
+RATE: Final = 5_000
 """Tuples per second."""
 _MB: Final = 1 << 20
 _BYTES_LEAST: Final = 96

@@ -26,8 +26,11 @@ FAST_US: Final = 10_000
 """Length of each window."""
 STANDING_US: Final = 4_000_000_000_000_000
 """In windows from this time on lie the slow tuples: no boundary comes so far before the end."""
-_STANDING: Final = 20
-"""So many of them, which close one after the other: no pass is to have all results."""
+_STANDING: Final = 50
+"""So many of them, which close one after the other: no pass is to have all results. Each has keys
+that follow each other, so that a pass has few of them."""
+_RUN: Final = 4_096
+"""So many tuples in a row are of one of them."""
 _FAST_KEYS: Final = 16
 _OWN_BYTES: Final = 88
 """Of a group without text: its record and its bucket."""
@@ -107,13 +110,14 @@ class StateSource:
 
     def keys(self, ids: np.ndarray) -> np.ndarray:
         """Of tuples. int64 (n,)."""
-        later = (ids * _FACTOR >> 7) % self.windows
+        each = self.windows // _STANDING
+        later = ids // _RUN % _STANDING * each + (ids * _FACTOR >> 7) % each
         slow = np.where(ids < self.filled, ids % self.windows, later)
         return np.where(self.is_slow(ids), slow, ids // 2 % _FAST_KEYS)
 
     def times_us(self, ids: np.ndarray) -> np.ndarray:
         """Of tuples. int64 (n,)."""
-        standing = STANDING_US + self.keys(ids) % _STANDING * FAST_US
+        standing = STANDING_US + self.keys(ids) * _STANDING // self.windows * FAST_US
         times: np.ndarray = np.where(self.is_slow(ids), standing, self.reached_us(ids))
         return times
 
@@ -210,7 +214,7 @@ class Expected:
             ("texts", chars, np.full(len(every), rounds * self._source.text_bytes)),
             ("first texts", first, every * has_texts),
             ("last texts", last, (every + len(every) * (rounds - 1)) * has_texts),
-            ("windows", starts, STANDING_US + every % _STANDING * FAST_US),
+            ("windows", starts, STANDING_US + every * _STANDING // len(every) * FAST_US),
         ):
             if wrong := np.flatnonzero(mine[slow][order] != wanted).tolist():
                 return f"{what} of {len(wrong)} slow windows differ, first that of key {wrong[0]}"

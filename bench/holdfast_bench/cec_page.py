@@ -157,8 +157,8 @@ def render(results: dict[str, Any]) -> str:
     if "kills" in results:
         text += _KILLS_NOTE + _columns(results["kills"], _KILLS_COLUMNS)
     if "matrix" in results:
-        note = _MATRIX_NOTE.format(rate=MATRIX_RATE)
-        text += note + _columns(results["matrix"], _MATRIX_COLUMNS)
+        text += _MATRIX_NOTE.format(rate=MATRIX_RATE)
+        text += _columns(results["matrix"], _MATRIX_COLUMNS)
     return text
 
 

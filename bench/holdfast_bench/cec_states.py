@@ -106,7 +106,8 @@ class StateSource:
 
     def is_slow(self, ids: np.ndarray) -> np.ndarray:
         """Whether tuples are of windows that stay open. bool (n,)."""
-        return (ids < self.filled) | (ids % 2 == 1)
+        slow: np.ndarray = (ids < self.filled) | (ids % 2 == 1)
+        return slow
 
     def keys(self, ids: np.ndarray) -> np.ndarray:
         """Of tuples. int64 (n,)."""

@@ -253,7 +253,7 @@ class ChunkWorld:
             and not any(disk.rotten() for disk in self.disks.values())
         )
 
-    def wanted(self) -> dict[str, StoredChunk]:
+    def wanted(self) -> dict[ChunkId, StoredChunk]:
         """All chunks of objects that the journal knows; it is read again once it has grown."""
         entries, wanted = self._wanted
         if entries != len(self.journal):

@@ -48,7 +48,8 @@ def read(
     place: Path, form: str, of: dict[str, pa.Array], schema: pa.Schema = OLD
 ) -> dict[str, Any]:
     """The row of a file with such columns, as a stream of the schema has it."""
-    table, path, options = pa.table(of), place / f"a.{form}", ()
+    table, path = pa.table(of), place / f"a.{form}"
+    options: tuple[tuple[str, str], ...] = ()
     if form == "parquet":
         pq.write_table(table, path)
     elif form == "orc":

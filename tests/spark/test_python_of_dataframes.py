@@ -34,19 +34,21 @@ twice = F.udf(lambda n: None if n is None else n * 2, LongType())
 odd = F.udf(lambda n: n % 2 == 1, BooleanType())
 
 
-@F.pandas_udf(LongType())
-def thrice(n: pd.Series) -> pd.Series:
+def _thrice(n: pd.Series) -> pd.Series:
     return n * 3
 
 
-@F.arrow_udf(LongType())
-def more(n: pa.Array) -> pa.Array:
+def _more(n: pa.Array) -> pa.Array:
     return pc.add(n, 1)
 
 
-@F.pandas_udf(LongType())
-def total(n: pd.Series) -> int:
+def _total(n: pd.Series) -> int:
     return int(n.sum())
+
+
+thrice = F.pandas_udf(_thrice, LongType())
+more = F.arrow_udf(_more, LongType())
+total = F.pandas_udf(_total, LongType())
 
 
 @pytest.fixture(scope="module")

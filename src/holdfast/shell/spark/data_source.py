@@ -1,8 +1,8 @@
 """`format("holdfast")`: what a query leaves as DataFrames, and DataFrames into ingest logs.
 
 Reading takes a checkpoint location and one of `stream`, `state`, `metrics`, `footprints`; or the
-folder of one log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. Of these, `state` and
-`footprints` name tables that are made above the shell (driver/data_source.py). A log has one Spark
+folder of one log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. Of these, `state`, `table`
+and `footprints` are made above the shell (driver/data_source.py). A log has one Spark
 partition for each instance that wrote it; Spark gets Arrow batches, and the filters in
 pushed_filters.py run before rows leave for it.
 
@@ -79,6 +79,7 @@ READ_OPTIONS: Final = {
     "types": "of a sink: `stable` (default); `all`: tentative ones too, and what is undone and "
     "corrected, in order, with `_type`, `_tuple_id`, `_run`, `_missing`, `_share`; `current`: the "
     "best known now, which is for batch only",
+    "table": "`true`: of a sink that is a changelog the rows that there are; batch only",
     "late": "`true`: of a source's log the late tuples instead; batch only",
     "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
     "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",
@@ -223,7 +224,7 @@ def _known(location: str) -> str:
 _OPTIONS = frozenset(("path", *(name.lower() for name in (*READ_OPTIONS, *WRITE_OPTIONS))))
 _SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
 _KINDS = ("stream", "state", "metrics", "footprints")
-_SWITCHES = ("metrics", "footprints")
+_SWITCHES = ("metrics", "footprints", "table")
 _TYPES = ("stable", "all", "current")
 
 
@@ -253,6 +254,8 @@ def _checked_for_streams(options: Any) -> dict[str, str]:
     given = checked(options)
     if "state" in given or "footprints" in given:
         raise StorageError("options state, footprints: a checkpoint is no stream; use spark.read")
+    if "table" in given:
+        raise StorageError("option table: no stream takes rows back; use spark.read")
     if is_true(given, "late"):
         raise StorageError("option late: late tuples have no ids to follow; use spark.read")
     if given.get("types") == "current":

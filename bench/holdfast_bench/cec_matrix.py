@@ -160,7 +160,7 @@ def summary(each: list[dict[str, Any]], objective_ms: float) -> dict[str, Any]:
 def _flow(source: StateSource) -> Dataflow:
     flow = Dataflow("states")
     tuples = flow.source_generator(source, name="tuples", unit="ingest")
-    windows = tuples.key_by("key").window(tumbling("10 milliseconds"))
+    windows = tuples.key_by("key").window(tumbling("100 milliseconds"))
     aggregates = ["count(*) AS n", "sum(value) AS total"]
     texts = ["0 AS pieces", "0 AS chars", "0 AS first", "0 AS last"]
     if source.text_bytes:

@@ -80,7 +80,7 @@ _MATRIX_NOTE = """
 ## Large states and many windows
 
 Every second tuple of {rate:,} per second is of a window that stays open, the others of windows of
-ten milliseconds. Windows collect texts, where they are to be large. The node is killed `kills`
+a tenth of a second. Windows collect texts, where they are to be large. The node is killed `kills`
 times; `recovery_ms` and `p95_ms` are from the decision that it is lost until it had replayed its
 input. `said_before`: kills that missed the objective, where the query's progress had said so;
 `shortfall`: its last words before a kill; `advised`: those of the adviser, detection included.

@@ -2,8 +2,8 @@
 
 The first tuples open the slow windows, one per key, and bring the texts that these collect: as many
 rounds of all keys as it takes. Then tuples come at a steady rate. Every second one is of a slow
-window, without text, so that the state grows no more. The others are of windows of ten
-milliseconds, which close all the time. So every run has slow windows and fast ones.
+window, without text, so that the state grows no more. The others are of windows of a
+tenth of a second, which close all the time. So every run has slow windows and fast ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast_bench.running import BenchFailed
 
-FAST_US: Final = 10_000
+FAST_US: Final = 100_000
 """Length of each window."""
 STANDING_US: Final = 4_000_000_000_000_000
 """In windows from this time on lie the slow tuples: no boundary comes so far before the end."""

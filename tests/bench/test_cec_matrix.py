@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,7 +45,7 @@ def results(given: StateSource, total: int, end: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("each_bytes", [100, 5_000])
-def test_arithmetic_says_what_comes_of_the_tuples(each_bytes: int, tmp_path) -> None:
+def test_arithmetic_says_what_comes_of_the_tuples(each_bytes: int, tmp_path: Path) -> None:
     given = source(50, each_bytes)
     assert (given.rounds > 1) == (each_bytes > 1_000)
     total = given.filled + 2_000
@@ -79,7 +81,7 @@ def test_a_cell_is_met_foretold_or_missed() -> None:
         "state_bytes": 2 << 20,
         "memory_bytes": 3 << 20,
     }
-    each = [kill | {"recovery_ms": ms} for ms in (90, 100, 130, 140)]
+    each: list[dict[str, Any]] = [kill | {"recovery_ms": ms} for ms in (90, 100, 130, 140)]
     each[3]["shortfall"] = "recovery would take 140 ms, not 100"
     found = cec_matrix.summary(each, 100)
     assert (found["kills"], found["met"], found["said_before"]) == (4, 2, 1)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.operators import footprinted_aggregate
+from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.base import Rows
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
@@ -30,8 +31,8 @@ class Column:
         return batch.column(self.name)
 
 
-def aggregate(function: str) -> FootprintedAggregate:
-    calls = [(function, Column("x"), "v")]
+def aggregate(function: AggregateFunction) -> FootprintedAggregate:
+    calls = [Aggregate(function, Column("x"), "v")]
     manager = PageManager(state_bytes_max=1 << 30)
     return FootprintedAggregate("w", SCHEMA, ["k"], calls, size_us=10_000, manager=manager)
 
@@ -51,7 +52,7 @@ def filled(operator: FootprintedAggregate, groups: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("function", "groups"), [("sum", 64), ("collect_list", 1)])
 def test_a_group_that_grows_without_bound_is_a_footprint_of_its_own(
-    function: str, groups: int
+    function: AggregateFunction, groups: int
 ) -> None:
     operator = aggregate(function)
     said = operator.footprints(filled(operator, 200), 1, 2, 1)

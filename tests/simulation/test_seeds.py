@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.haunit.plan import Cuts, NodeLimits
+from holdfast.core.haunit.reach import Reach
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.sim.campaign import SITUATIONS, Summary, run_all, shrink
 from holdfast.sim.faults import KINDS
@@ -22,8 +23,10 @@ from holdfast.sim.workload.known import KNOWN
 from holdfast.sim.workload.protections import (
     ALIGNED,
     HMNR,
+    REPLICATED,
     UNALIGNED,
     UNCOORDINATED,
+    UNDO,
     random_protection,
 )
 
@@ -226,3 +229,22 @@ def test_a_failing_run_is_cut_down_to_what_it_needs() -> None:
     assert len(smallest.run.faults()) <= len(found.run.faults())
     assert smallest.run.tuples is not None
     assert f"--seed {found.run.seed} " in smallest.run.command()
+
+
+def test_joins_stand_behind_joins_where_that_is_wanted() -> None:
+    chained = 0
+    for seed in range(10):
+        plans = Run(seed, dataflow="joins", approach=REPLICATED).workload().plans
+        kinds = "join", "wjoin", "near"
+        joining = {p.node for p in plans if any(o.name.startswith(kinds) for o in p.operators)}
+        read = {(p.node, one.producer) for p in plans for one in p.inputs}
+        chained += any(node in joining and producer in joining for node, producer in read)
+    assert chained >= 3
+
+
+def test_a_way_of_one_stream_alone_goes_through_what_merges_it_where_that_is_wanted() -> None:
+    counted = 0
+    for seed in range(10):
+        plans = Run(seed, dataflow="apart", approach=UNDO).workload().plans
+        counted += any(o.name == "counted" and Reach(p).apart for p in plans for o in p.operators)
+    assert counted >= 3

@@ -14,20 +14,26 @@ _KINDS: Final = (
 )
 CHAIN: Final = "chain"
 APART: Final = "apart"
+JOINS: Final = "joins"
 BY_CLOCK: Final = ("clock", "timeout")
 ONLY: Final = (
     *("arbitrary", "branches", "diamond", "aggregate", "window_join", "interval_join"),
-    *(CHAIN, APART, *BY_CLOCK),
+    *(CHAIN, APART, JOINS, *BY_CLOCK),
 )
 """Of one kind: arbitrary operators alone, several branches of streams merged in order of
 time, two ways from one stream that meet again, windows alone, joins within windows, joins within a
-span of time, state behind state in one unit, a way of one stream alone through what merges it, or
-windows of the clock, or those with a timeout, and what merges their results.
+span of time, state behind state in one unit, a way of one stream alone through what merges it, a
+chain of units of which most join, windows of the clock, or those with a timeout, and what merges
+their results.
 """
 _OF_SEVERAL: Final = {
     CHAIN: (
         *("aggregate", "aggregate", "aggregate", "filter", "select", "window_join", "join"),
         *("sort", "resample_every"),
+    ),
+    JOINS: (
+        *("window_join", "window_join", "join", "interval_join", "interval_join"),
+        *("union", "aggregate"),
     ),
     APART: ("union", "union", "window_join", "join", "aggregate", "filter"),
 }

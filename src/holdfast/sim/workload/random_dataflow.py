@@ -42,7 +42,7 @@ from holdfast.sim.workload.commits import committed, strays_of
 from holdfast.sim.workload.conserving import BEHIND_US, all_of, counted, values_of, window_behind
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.files import FILES_PERCENT, files_drawn
-from holdfast.sim.workload.kinds_of_steps import APART, BY_CLOCK, CHAIN, TINY, kind_of_step
+from holdfast.sim.workload.kinds_of_steps import APART, BY_CLOCK, CHAIN, JOINS, TINY, kind_of_step
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
 from holdfast.sim.workload.protections import Protections, random_limits, random_protection
 
@@ -64,6 +64,8 @@ _STACKED_PERCENT: Final = 80
 """So often an operator stands in the unit before it, where that may be."""
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
+_PAIRS_OF_CHAINS: Final = 200_000
+"""Of joins behind joins, whose sources give few rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class _Builder:
         self._name_of_all = name
         self._apart = Draw(f"{name}/within")
         self._only = only
+        self._pairs_max = _PAIRS_MAX if only != JOINS else _PAIRS_OF_CHAINS
         self._protected = protected
         _, self._protection = protected(NodeLimits())
         self._tuples_max = tuples_max
@@ -141,10 +144,10 @@ class _Builder:
 
     def build(self) -> Workload:
         draw = self._draw
-        fewest = 2 if self._only == APART else 1
+        fewest = 2 if self._only in (APART, JOINS) else 1
         streams = [self._source(i) for i in range(draw.number(fewest, 3))]
         used: set[str] = set()
-        for _ in range(draw.number(1, 5)):
+        for _ in range(draw.number(3 if self._only == JOINS else 1, 5)):
             made = self._step(streams, used)
             if made is not None:
                 streams.append(made)
@@ -197,7 +200,7 @@ class _Builder:
         columns = {f"s{number}c{i}": kind for i, kind in enumerate(kinds)}
         schema = pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
         partitions = draw.one_of((1, 1, 1, 2, 3))
-        count = draw.steep(10, 120)
+        count = draw.steep(4, 16) if self._only == JOINS else draw.steep(10, 120)
         rows = Draw(f"{draw.number(0, 1 << 30)}/rows")  # Of its own: tuples may be cut off.
         disorder_us = rows.one_of((0, 0, 300, 3_000))
         delay_us = 0 if not disorder_us else rows.one_of((disorder_us, disorder_us // 3))
@@ -274,7 +277,8 @@ class _Builder:
 
     def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
         draw = self._draw
-        one, other = self._stacked(draw.one_of(streams[-3:])), draw.one_of(streams)
+        among = streams[-1:] if self._only == JOINS else streams[-3:]
+        one, other = self._stacked(draw.one_of(among)), draw.one_of(streams)
         kind = kind_of_step(draw, self._only)
         made: _Typed | None
         if kind in ("arbitrary", *BY_CLOCK):
@@ -570,7 +574,7 @@ class _Builder:
 
     def _window_join(self, one: _Typed, other: _Typed) -> _Typed | None:
         pairs = self._keys(one, other)
-        if pairs is None or one.rows_max * other.rows_max > _PAIRS_MAX:
+        if pairs is None or one.rows_max * other.rows_max > self._pairs_max:
             return None
         size, _ = self._windows()
         texts, columns = self._fields(one, other)
@@ -583,7 +587,7 @@ class _Builder:
 
     def _join(self, one: _Typed, other: _Typed) -> _Typed | None:
         pairs = self._keys(one, other)
-        if pairs is None or one.rows_max * other.rows_max > _PAIRS_MAX:
+        if pairs is None or one.rows_max * other.rows_max > self._pairs_max:
             return None
         if self._apart.percent(_WITHIN_PERCENT):
             return self._interval_join(one, other)
@@ -595,7 +599,7 @@ class _Builder:
         """Drawn apart, so that seeds without it draw what they did before."""
         draw = self._apart
         pairs = [(a, b) for a in one.of_kinds(*_KEY_KINDS) for b in other.of_kinds(one.columns[a])]
-        if not pairs or one.rows_max * other.rows_max > _PAIRS_MAX:
+        if not pairs or one.rows_max * other.rows_max > self._pairs_max:
             return None
         how = draw.one_of(_HOWS)
         columns: dict[str, str] = {}

@@ -11,6 +11,7 @@ from holdfast.core.haunit.passes import Pass
 from holdfast.core.haunit.plan import Assignment, InputSpec, NodePlan, OutputSpec
 from holdfast.core.machine import Effect
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -98,6 +99,40 @@ def test_what_is_put_out_beyond_the_bound_is_spilled() -> None:
     spilled = [s for s in said if isinstance(s, events.SpillBatches) and s.stream == RIGHT]
     ids = [tuples.first_id for spill in spilled for tuples in spill.batches]
     assert ids == list(range(FULL + 1)), "the last is within the memory of one pass"
+
+
+def test_what_was_spilled_before_its_pass_is_durable_leaves_when_it_is() -> None:
+    """For one of a receiver's two replicas; the other one may take what it does not."""
+    made = by_arrival()
+    streams = StreamId("v>w"), StreamId("v>w+1")
+    outputs = tuple(
+        OutputSpec(("port", 0), SCHEMA, (stream,), (NodeId(stream[2:]),), replica=number)
+        for number, stream in enumerate(streams)
+    )
+    limits = replace(LIMITS, output_queue_bytes=1)
+    plan = replace(made.plan, outputs=outputs, limits=limits)
+    machine = Node(plan, Assignment(1, ONE, None, {plan.pass_stream: 0}), 0)
+    for peer in ("p", "q", "w", "w+1"):
+        machine.step(events.PeerIncarnationLearned(NodeId(peer), ONE), 0)
+    for stream in streams:
+        machine.step(events.SubscribeReceived(stream, ONE, ONE, 0, 0, 100), 0)
+    spilled: list[TupleBatch] = []
+    for n in range(2):
+        tuples = events.BatchReceived(StreamId("p>v"), ONE, ONE, batch(n, [n], n + 1))
+        said = machine.step(tuples, 1)
+        while machine.has_work:
+            said += machine.step(events.Proceed(), 1)
+        assert not [s for s in said if isinstance(s, events.SendBatch | events.ReadSpill)]
+        spills = [s for s in said if isinstance(s, events.SpillBatches)]
+        spilled += [b for s in spills if s.stream == streams[0] for b in s.batches]
+    assert [tuples.first_id for tuples in spilled] == [0, 1]
+    said = machine.step(events.SinkSynced(plan.pass_stream, 1), 2)
+    asked = [s for s in said if isinstance(s, events.ReadSpill) and s.stream == streams[0]]
+    assert [(s.from_id, s.to_id) for s in asked] == [(0, 1)]
+    got = events.SpillRead(streams[0], asked[0].request_id, tuple(spilled[:1]))
+    said = machine.step(got, 3)
+    assert [s.batch.first_id for s in said if isinstance(s, events.SendBatch)] == [0]
+    assert not [s for s in said if isinstance(s, events.ReadSpill)], "of the pass behind it"
 
 
 def test_passes_that_are_cut_otherwise_than_before_stop_nobody_for_ever() -> None:

@@ -111,6 +111,28 @@ def test_beyond_the_limit_sent_tuples_are_spilled_and_must_be_read_back() -> Non
     assert output.primary.take_sendable()[0].first_id == spilled[-1].next_id
 
 
+def test_what_a_gate_holds_is_not_read_back_before_it_opens() -> None:
+    output = queue(memory_limit_bytes=300)
+    output.append(tuples(0, 10))
+    output.shut()
+    output.append(tuples(10, 20))
+    output.append(tuples(30, 20))
+    output.primary.subscribe(0)
+    output.primary.reset_credit(45)
+    output.primary.take_sendable()
+    spilled = output.take_spill(has_to_be_sent=False)
+    assert [(batch.first_id, batch.next_id) for batch in spilled] == [(0, 10), (10, 30), (30, 50)]
+    assert output.primary.missing_for_send() is None
+    output.primary.subscribe(5)
+    assert output.primary.missing_for_send() == (5, 10), "what has left may come again"
+    output.primary.resent(10)
+    output.open_to(30, 0)
+    assert output.primary.missing_for_send() == (10, 30)
+    output.primary.resent(30)
+    output.open_to(50, 0)
+    assert output.primary.missing_for_send() == (30, 45), "credit counts as well"
+
+
 def test_without_retention_sent_tuples_are_gone() -> None:
     output = queue(retain=False)
     output.append(tuples(0, 5))

@@ -18,7 +18,9 @@ back within one incarnation, but for `next_to_send`, and are ordered:
 
 Beyond `memory_limit_bytes` the oldest batches that have been sent are spilled: the queue names
 them in `take_spill`, the shell writes them to a stream log, and `spilled` ranges remain readable
-through `missing_for_send`, which names the ids to be read back before sending can go on.
+through `missing_for_send`, which names the ids to be read back before sending can go on. Where what
+is not sent has no bound, batches that have not been sent are spilled, too, and even those behind a
+`gate`; nothing from there on is sent, from memory or from a spill log.
 
 Between the tuples stand notes (stream_notes.py): `put_note` places one before `next_id`. A cursor
 gives with every batch the notes that stand in it or behind it, from `next_note` on, and otherwise
@@ -356,9 +358,7 @@ class Cursor:
     def take_sendable(self) -> list[TupleBatch]:
         """Batches to send now, in order; the last may be cut at the credit."""
         queue = self._queue
-        limit = min(queue.next_id, self._credit_until)
-        if queue.gate is not None:
-            limit = min(limit, queue.gate)
+        limit = self._limit(queue.next_id)
         if not self.is_subscribed or self.next_to_send >= limit:
             return []
         if self.next_to_send < queue.memory_first:
@@ -407,12 +407,21 @@ class Cursor:
         return found
 
     def missing_for_send(self) -> tuple[int, int] | None:
-        """The range [from, to) of spilled ids to be read back before sending can go on."""
-        queue = self._queue
-        limit = min(queue.memory_first, self._credit_until)
+        """The range [from, to) of spilled ids to be read back before sending can go on.
+
+        What must not be sent yet may be spilled, too. It is read back when it may: what is read
+        back is sent.
+        """
+        limit = self._limit(self._queue.memory_first)
         if not self.is_subscribed or self.next_to_send >= limit:
             return None
         return self.next_to_send, limit
+
+    def _limit(self, before: int) -> int:
+        """The ids before this one that may be sent now, by credit and by the gate, end here."""
+        gate = self._queue.gate
+        limit = min(before, self._credit_until)
+        return limit if gate is None else min(limit, gate)
 
     def resent(self, next_id: int) -> None:
         """Spilled tuples before `next_id` were sent by way of the spill log."""

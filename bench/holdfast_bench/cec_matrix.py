@@ -115,7 +115,7 @@ def _measured(spark: SparkSession, cell: Cell, kills: int, say: Say) -> dict[str
             options=_OPTIONS,
         )
         try:
-            round_s = _settled(query, source)
+            lap_s = _settled(query, source)
             advised = _advised(query, cell)
             each = [_kill(query, source, number, say) for number in range(kills)]
             total = source.due()[0] + int(_END_AHEAD_S * RATE)
@@ -128,7 +128,7 @@ def _measured(spark: SparkSession, cell: Cell, kills: int, say: Say) -> dict[str
             query.stop()
         difference = Expected(source, total).difference(_results(f"{folder}/run"))
     return {
-        "round_s": round_s,
+        "lap_s": lap_s,
         "stored_mb": round(stored / _MB, 1),
         "advised": advised,
         "unplanned": len(query.failures) - kills,

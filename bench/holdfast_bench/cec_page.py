@@ -84,7 +84,7 @@ a tenth of a second. Windows collect texts, where they are to be large. The node
 times; `recovery_ms` and `p95_ms` are from the decision that it is lost until it had replayed its
 input. `said_before`: kills that missed the objective, where the query's progress had said so;
 `shortfall`: its last words before a kill; `advised`: those of the adviser, detection included.
-`round_s`: until each window had been written once behind the fill; None: longer than three minutes.
+`lap_s`: until each window had been written once behind the fill; None: longer than three minutes.
 `memory_mb`: the most that the node's process had. `unplanned`: failures beside the kills.
 `results`: of the whole run, compared with arithmetic.
 
@@ -121,7 +121,7 @@ _KILLS_COLUMNS: Final = (
 )
 _MATRIX_COLUMNS: Final = (
     *("state_mb", "windows", "objective_ms", "kills", "met", "said_before", "recovery_ms"),
-    *("p95_ms", "predicted_ms", "advised", "round_s", "reached_mb", "extent_mb", "memory_mb"),
+    *("p95_ms", "predicted_ms", "advised", "lap_s", "reached_mb", "extent_mb", "memory_mb"),
     *("unplanned", "results", "failed", "shortfall"),
 )
 

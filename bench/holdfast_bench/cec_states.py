@@ -1,7 +1,7 @@
 """Tuples that fill windows of a given number with a state of a given size, and what comes of them.
 
 The first tuples open the slow windows, one per key, and bring the texts that these collect: as many
-rounds of all keys as it takes. Then tuples come at a steady rate. Every second one is of a slow
+laps of all keys as it takes. Then tuples come at a steady rate. Every second one is of a slow
 window, without text, so that the state grows no more. The others are of windows of a
 tenth of a second, which close all the time. So every run has slow windows and fast ones.
 """
@@ -75,7 +75,7 @@ class StateSource:
         return some if some >= _TEXT_LEAST else 0
 
     @property
-    def rounds(self) -> int:
+    def laps(self) -> int:
         """How many texts each window collects, or else tuples."""
         each = self.text_bytes + _TEXT_OWN_BYTES
         return max(1, self._texts_bytes // each) if self.text_bytes else 1
@@ -83,7 +83,7 @@ class StateSource:
     @property
     def filled(self) -> int:
         """With so many tuples the state is there."""
-        return self.windows * self.rounds
+        return self.windows * self.laps
 
     @property
     def schema(self) -> pa.Schema:
@@ -207,14 +207,14 @@ class Expected:
         if not np.array_equal(keys[slow][order], np.arange(self._source.windows)):
             return f"{int(slow.sum())} slow windows, or other keys, not {self._source.windows}"
         every, has_texts = np.arange(self._source.windows), bool(self._source.text_bytes)
-        rounds = self._source.rounds if has_texts else 0
+        laps = self._source.laps if has_texts else 0
         for what, mine, wanted in (
             ("counts", n, self.counts),
             ("sums", total, self.sums),
-            ("numbers of texts", pieces, np.full(len(every), rounds)),
-            ("texts", chars, np.full(len(every), rounds * self._source.text_bytes)),
+            ("numbers of texts", pieces, np.full(len(every), laps)),
+            ("texts", chars, np.full(len(every), laps * self._source.text_bytes)),
             ("first texts", first, every * has_texts),
-            ("last texts", last, (every + len(every) * (rounds - 1)) * has_texts),
+            ("last texts", last, (every + len(every) * (laps - 1)) * has_texts),
             ("windows", starts, STANDING_US + every * _STANDING // len(every) * FAST_US),
         ):
             if wrong := np.flatnonzero(mine[slow][order] != wanted).tolist():

@@ -47,7 +47,7 @@ def results(given: StateSource, total: int, end: str) -> pa.Table:
 @pytest.mark.parametrize("each_bytes", [100, 5_000])
 def test_arithmetic_says_what_comes_of_the_tuples(each_bytes: int, tmp_path: Path) -> None:
     given = source(50, each_bytes)
-    assert (given.rounds > 1) == (each_bytes > 1_000)
+    assert (given.laps > 1) == (each_bytes > 1_000)
     total = given.filled + 2_000
     (tmp_path / "end").write_text(str(total))
     right = results(given, total, str(tmp_path / "end"))
@@ -69,7 +69,7 @@ def test_cells_with_windows_smaller_than_any_are_left_out() -> None:
     assert cec_matrix.Cell(10, 1_000_000, 100) not in cells
     for cell in cells:
         made = source(cell.windows, (cell.state_mb << 20) // cell.windows)
-        bytes_ = made.windows * made.rounds * made.text_bytes
+        bytes_ = made.windows * made.laps * made.text_bytes
         assert bytes_ == 0 or 0.5 < bytes_ / made.state_bytes < 1
 
 

@@ -9,9 +9,11 @@ import pytest
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.events import (
     AckReceived,
+    ReadSpill,
     SendBatch,
     SendBoundary,
     SendNotes,
+    SpillRead,
     SubscribeReceived,
     TrimSpill,
 )
@@ -39,8 +41,8 @@ def rows(times: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([times_us, times_us], names=["v", TIME_COLUMN])
 
 
-def edge(*, has_own_time: bool = False) -> OutputEdge:
-    queue = OutputQueue(STREAM, first_id=0, retain=True, memory_limit_bytes=1 << 20)
+def edge(*, has_own_time: bool = False, memory_limit_bytes: int = 1 << 20) -> OutputEdge:
+    queue = OutputQueue(STREAM, first_id=0, retain=True, memory_limit_bytes=memory_limit_bytes)
     return OutputEdge(
         queue,
         NodeId("b[0]"),
@@ -194,6 +196,23 @@ def test_a_receiver_hears_nothing_else_until_it_says_that_it_knows_of_other_tupl
         assert output.flush() == []
     assert output.subscribe(link, replace(got, is_told=True))[0]
     assert [effect for effect in output.flush() if isinstance(effect, SendBatch)]
+
+
+def test_what_is_read_back_is_not_sent_once_the_stream_is_numbered_anew() -> None:
+    """1. A receiver lacks what was spilled, which is being read back. 2. The stream is rebased: the
+    receiver has named where, or will. 3. Ids that it has since got would be those of other tuples.
+    """
+    output = edge(memory_limit_bytes=1)
+    output.learn(ONE, (TWO,))
+    output.put_out(rows([1, 2, 3]), 3, 0)
+    (spilled,) = output.queue.take_spill(has_to_be_sent=False)
+    subscribe(output, ONE, 0)
+    subscribe(output, TWO, 0, is_secondary=True)
+    asked = [effect for effect in output.flush() if isinstance(effect, ReadSpill)]
+    assert [(a.from_id, a.to_id) for a in asked] == [(0, 3), (0, 3)]
+    output.rebase()
+    assert not output.spill_read(SpillRead(STREAM, asked[0].request_id, (spilled,)))
+    assert output.primary.cursor.next_to_send == 0
 
 
 def test_an_edge_that_is_served_before_it_is_numbered_is_an_error() -> None:

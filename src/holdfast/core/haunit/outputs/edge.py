@@ -349,6 +349,8 @@ class OutputEdge:
             if link.spill_request != got.request_id or link.receiver is None:
                 continue  # Asked for by a subscription that has been replaced.
             link.spill_request = None
+            if not link.cursor.is_subscribed:
+                continue  # The stream is numbered anew: these ids will be those of other tuples.
             for batch in got.batches:
                 effects.append(self._batch(link.receiver, link.cursor, batch))
                 link.cursor.resent(batch.next_id)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from holdfast.cli import checkout, main
@@ -17,7 +17,8 @@ from holdfast_chaos.hdfs_cluster import HdfsCluster, hdfs_cluster
 from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 
 checkout.enter()  # Workers of Spark find what stands beside the package, too.
-settings.register_profile("untimed", deadline=None)  # How long an example takes, is no matter.
+# How long an example takes, is no matter, nor how long it takes to draw one.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 # Of every session that a test starts, also by another program: on a busy machine nobody is taken
 # for dead who is only slow. Who is killed is missed at once all the same.

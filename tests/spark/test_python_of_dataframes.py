@@ -5,6 +5,7 @@ None is passed over, whichever branch of a union or of a join it stands in.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType
@@ -29,6 +31,7 @@ ROWS = """
 """
 MATCHED = "item = other AND later BETWEEN at - INTERVAL 1 SECOND AND at + INTERVAL 1 SECOND"
 Branches = tuple[DataFrame, DataFrame]
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 twice = F.udf(lambda n: None if n is None else n * 2, LongType())
 odd = F.udf(lambda n: n % 2 == 1, BooleanType())

@@ -1,14 +1,13 @@
 """A job that is changed while it is stopped goes on with its state, in Spark and from a shell."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
@@ -81,7 +80,7 @@ def test_a_changed_job_goes_on_with_its_state(spark: SparkSession, tmp_path: Pat
     put(spark, tmp_path / "in", 0, 15_000)
     query = started(spark, tmp_path, is_changed=False)
     query.processAllAvailable()
-    os.kill(query.pid("totals[0]"), signal.SIGKILL)
+    kill(query, "totals[0]")
     query.stop()
     drained = holdfast("drain", tmp_path, is_changed=False)
     assert drained.returncode == 0, drained.stderr
@@ -93,8 +92,8 @@ def test_a_changed_job_goes_on_with_its_state(spark: SparkSession, tmp_path: Pat
     put(spark, tmp_path / "in", 15_000, 30_000)
     query = started(spark, tmp_path, is_changed=True)
     query.processAllAvailable()
-    os.kill(query.pid("totals[1]"), signal.SIGKILL)
-    os.kill(query.pid("seen[0]"), signal.SIGKILL)
+    kill(query, "totals[1]")
+    kill(query, "seen[0]")
     put(spark, tmp_path / "in", 30_000, 40_000)
     query.processAllAvailable()
     query.stop()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from kills import kill
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
@@ -55,7 +54,7 @@ def test_counts_of_counts_come_and_go_as_the_rows_do(spark: SparkSession, tmp_pa
         parallelism={"counts": 2},
     )
     for node in ("counts[0]", "spread[0]"):
-        os.kill(query.pid(node), signal.SIGKILL)
+        kill(query, node)
     assert query.awaitTermination(240)
     assert query.verify("counts").is_identical
     assert query.verify("large").is_identical
@@ -97,7 +96,7 @@ def test_a_full_join_takes_back_what_had_no_match(spark: SparkSession, tmp_path:
     joined.sink("joined")
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=hf.Checkpointed())
     for node in ("totals[0]", "j[0]", "j-left[0]"):
-        os.kill(query.pid(node), signal.SIGKILL)
+        kill(query, node)
     assert query.awaitTermination(240)
     spark.sql(ORDERS).groupBy("who").agg({"v": "sum"}).selectExpr(
         "who", "`sum(v)` AS total"
@@ -150,7 +149,7 @@ def test_the_table_of_a_topic_is_that_of_the_database_though_nodes_are_killed(
     for begin, node in enumerate(("moves[0]", "counts[0]", "moves[0]", "counts[1]")):
         part = changes[begin * 1_000 : (begin + 1) * 1_000]
         produce(kafka, "moves", part)
-        os.kill(query.pid(node), signal.SIGKILL)
+        kill(query, node)
         written += 2 * len(part) - (40 if begin == 0 else 0)  # Who comes changes one city, not two.
         if begin < 3:
             wait_for_records(kafka, "cities", written, query)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from killed_driver import kill_when_journalled
+from kills import kill
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, has_put_in, nexmark, wait_for
 
@@ -43,7 +44,7 @@ def test_a_killed_node_loads_its_checkpoint(
         spark, checkpointLocation=str(tmp_path / "q"), protection=OFTEN, parallelism=parallelism
     )
     wait_for(query, lambda: stored(query, killed) >= 1, tap)
-    os.kill(query.pid(killed), signal.SIGKILL)
+    kill(query, killed)
     wait_for(query, lambda: bool(query.failures))
     tap.open()
     assert query.awaitTermination(240)
@@ -153,7 +154,7 @@ def test_without_a_store_the_job_goes_on_and_says_so(spark: SparkSession, tmp_pa
     (tmp_path / "gone").rename(store)
     failed = len(query.checkpoints)
     wait_for(query, lambda: any(c["failure"] is None for c in query.checkpoints[failed:]), tap)
-    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    kill(query, "counts[0]")
     tap.open()
     assert query.awaitTermination(240)
     assert query.verify().is_identical
@@ -220,7 +221,7 @@ def test_nodes_and_data_nodes_of_the_embedded_store_may_be_killed(
     data_nodes = query.status["dataNodes"]
     assert sorted(data_nodes) == ["data-0", "data-1", "data-2"]
     os.kill(data_nodes["data-1"], signal.SIGKILL)
-    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    kill(query, "counts[0]")
     tap.open()
     assert query.awaitTermination(240)
     assert query.verify().is_identical

@@ -1,13 +1,12 @@
 """Elastic restart: other numbers of instances on the same checkpoints, precise results."""
 
-import os
-import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
@@ -70,7 +69,7 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
     put(spark, tmp_path / "in", 0, 6_000)
     query = started(spark, tmp_path, 1, often)
     query.processAllAvailable()
-    os.kill(query.pid("totals[0]"), signal.SIGKILL)
+    kill(query, "totals[0]")
     query.stop()
     put(spark, tmp_path / "in", 6_000, 12_500)
     query = started(spark, tmp_path, 3, often)
@@ -81,7 +80,7 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
             "totals[2]",
         }
         query.processAllAvailable()
-        os.kill(query.pid("totals[2]"), signal.SIGKILL)
+        kill(query, "totals[2]")
         put(spark, tmp_path / "in", 12_500, 15_500)
         query.processAllAvailable()
     finally:
@@ -146,7 +145,7 @@ def test_state_of_other_kinds_moves_too(spark: SparkSession, tmp_path: Path) -> 
         )
         if step < 2:
             query.processAllAvailable()
-            os.kill(query.pid("tens[0]"), signal.SIGKILL)
+            kill(query, "tens[0]")
             query.stop()
     assert query.awaitTermination(200)
     for sink in ("tens", "evened", "sorted"):
@@ -187,7 +186,7 @@ def test_units_that_recover_together_go_on_from_a_line(spark: SparkSession, tmp_
         assert sum(node.startswith("counts") for node in query.nodes) == count
         if step < 2:
             query.processAllAvailable()
-            os.kill(query.pid("counts[0]"), signal.SIGKILL)
+            kill(query, "counts[0]")
             query.stop()
     assert query.awaitTermination(200)
     for sink in ("merged", "counts"):

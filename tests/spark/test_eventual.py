@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, MOST, RATE, has_put_in, wait_for
 from test_replicated import Log
@@ -79,7 +80,7 @@ def test_killed_again_and_again_its_windows_hold_what_they_should(
     for kills in range(1, 4):
         put_in = has_put_in(query, 3_000 * kills)
         wait_for(query, lambda put_in=put_in: put_in() and extent(query).get("footprints", 0), tap)
-        os.kill(query.pid(f"counts[{kills % parallelism}]"), signal.SIGKILL)
+        kill(query, f"counts[{kills % parallelism}]")
         wait_for(query, lambda kills=kills: len(query.failures) >= kills, tap)
     tap.open()
     assert query.awaitTermination(240)
@@ -107,7 +108,7 @@ def test_windows_by_count_go_on_counting_after_all_nodes_and_the_driver_failed(
         put_in = has_put_in(query, 1_000 * kills)
         wait_for(query, lambda put_in=put_in: put_in() and extent(query).get("footprints", 0))
         for node in query.nodes:
-            os.kill(query.pid(node), signal.SIGKILL)
+            kill(query, node)
         wait_for(query, lambda kills=kills: len(query.failures) >= 2 * kills)
         log.put(1_000 * kills, 1_000 * (kills + 1))
     query.stop()

@@ -1,12 +1,11 @@
 """`udf`, `pandas_udf` and `arrow_udf` inside `select` and `filter`, beside Spark's own results."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -41,7 +40,7 @@ def test_functions_of_each_kind_give_what_they_give_in_spark(
     columns = "label(n, at) AS l", "doubled(n) + 1 AS d", "if(n > 5, NEXT_ONE(id), 0) AS i"
     source.filter("is_odd(n) OR doubled(n) > 15").unit("made").select(*columns).sink("out")
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
-    os.kill(query.pid("made[0]"), signal.SIGKILL)
+    kill(query, "made[0]")
     assert query.awaitTermination(120)
     assert query.verify("out").is_identical
     assert query.to_dataframe("out").count() == 400 * 5

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, RATE, wait_for
 
@@ -61,7 +60,7 @@ def test_what_goes_round_survives_a_kill_and_comes_out_once(
         return sum(c["node"] == node and c["failure"] is None for c in query.checkpoints)
 
     wait_for(query, lambda: min(map(stored, members)) >= 2, tap)
-    os.kill(query.pid(killed), signal.SIGKILL)
+    kill(query, killed)
     wait_for(query, lambda: any(f["node"] == killed for f in query.failures), tap)
     tap.open()
     assert query.awaitTermination(240)

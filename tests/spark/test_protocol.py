@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from killed_driver import kill_when_journalled
+from kills import kill
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
@@ -97,7 +98,7 @@ def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: P
     )
     spilled = lambda: sum(n.get("spilled_tuples", 0) for n in query.status["nodes"].values())  # noqa: E731
     wait_for(query, lambda: spilled() > 1_000)
-    os.kill(query.pid("join[0]"), signal.SIGKILL)
+    kill(query, "join[0]")
     tap.open()
     assert query.awaitTermination(240)
     assert query.verify().is_identical

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, RATE, wait_for
 
@@ -87,7 +87,7 @@ def test_killed_members_of_a_region_put_each_result_out_once(
     members = ("union[0]", "counts[0]", "counts[1]")
     wait_for(query, lambda: min(stored(query, node) for node in members) >= 2, tap)
     for node in killed:
-        os.kill(query.pid(node), signal.SIGKILL)
+        kill(query, node)
     wait_for(query, lambda: {f["node"] for f in query.failures} >= set(killed), tap)
     tap.open()
     assert query.awaitTermination(240)
@@ -118,7 +118,7 @@ def test_at_least_once_results_wait_for_nothing_and_come_again(
     wait_for(query, lambda: min(stored(query, f"{unit}[0]") for unit in UNITS) >= least, tap)
     wait_for(query, lambda: query.to_dataframe("counted").count() > 0, tap)
     for unit in UNITS:
-        os.kill(query.pid(f"{unit}[0]"), signal.SIGKILL)
+        kill(query, f"{unit}[0]")
     wait_for(query, lambda: {f["node"] for f in query.failures} >= {"union[0]", "counts[0]"}, tap)
     tap.open()
     assert query.awaitTermination(240)

@@ -5,13 +5,13 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 from spark_streams import begun
 from test_protocol import wait_for
@@ -63,7 +63,7 @@ def test_a_killed_node_costs_nothing_where_files_cannot_be_appended_to(
     put(spark, folder, 0, HALF)
     query = bids(spark, folder).start(spark, **given)
     wait_for(query, lambda: bool(query.checkpoints))
-    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    kill(query, "counts[0]")
     wait_for(query, lambda: bool(query.failures))
     put(spark, folder, HALF, 2 * HALF)
     query.processAllAvailable()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from kills import kill
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
@@ -97,7 +97,7 @@ def test_a_later_run_reads_what_is_new_and_a_killed_node_reads_on(
     assert counting(folder).start(spark, checkpointLocation=location).awaitTermination(240)
     write(spark, folder, COUNT, COUNT)
     query = counting(folder).start(spark, checkpointLocation=location)
-    os.kill(query.pid("rows[0]"), signal.SIGKILL)
+    kill(query, "rows[0]")
     assert query.awaitTermination(240)
     found = query.verify()
     assert found.is_identical

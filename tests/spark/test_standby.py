@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from killed_driver import kill_when_journalled
+from kills import kill
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, MOST, RATE, has_put_in, nexmark, wait_for
 
@@ -274,7 +275,7 @@ def test_rollback_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
         protection={"auctions": UpstreamBackup(guarantee="rollback")},
     )
     wait_for(query, has_put_in(query, 8_000))
-    os.kill(query.pid("auctions[0]"), signal.SIGKILL)
+    kill(query, "auctions[0]")
     tap.open()
     assert query.awaitTermination(240)
     found = query.verify()
@@ -293,7 +294,7 @@ def test_amnesia_loses_a_run_of_the_input_and_says_which(
         spark, checkpointLocation=str(tmp_path / "q"), protection={"middle": Amnesia()}
     )
     wait_for(query, has_put_in(query, 8_000))
-    os.kill(query.pid("middle[0]"), signal.SIGKILL)
+    kill(query, "middle[0]")
     wait_for(query, has_recovered(query, "middle[0]"), tap)
     tap.open()
     assert query.awaitTermination(240)
@@ -333,7 +334,7 @@ def test_what_chance_and_the_clock_decided_holds_over_a_failure(
     if isinstance(protection, ActiveStandby | PassiveStandby):
         wait_for_secondary(query, "chance[0]")
     wait_for(query, has_put_in(query, 8_000))
-    os.kill(query.pid("chance[0]"), signal.SIGKILL)
+    kill(query, "chance[0]")
     tap.open()
     assert query.awaitTermination(240)
     assert has_recovered(query, "chance[0]")()
@@ -359,7 +360,7 @@ def test_a_secondary_that_decides_for_itself_loses_nothing(
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
     wait_for_secondary(query, "chance[0]")
     wait_for(query, has_put_in(query, 8_000))
-    os.kill(query.pid("chance[0]"), signal.SIGKILL)
+    kill(query, "chance[0]")
     tap.open()
     assert query.awaitTermination(240)
     assert recovery(query, "chance[0]")["was_promoted"]

@@ -1,11 +1,10 @@
 """Operators with state behind each other in one unit: what a replay puts out stays out of them."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import kill
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, MOST, RATE, has_put_in, wait_for
 
@@ -56,7 +55,7 @@ def test_a_unit_with_a_chain_of_windows_is_killed_twice(
     for tuples in (9_000, 25_000):
         wait_for(query, has_put_in(query, tuples))
         before = primary(query).get("incarnation", 0)
-        os.kill(query.pid("chain[0]"), signal.SIGKILL)
+        kill(query, "chain[0]")
         wait_for(query, lambda at=before: is_behind(query, at))
     tap.open()
     assert query.awaitTermination(240)

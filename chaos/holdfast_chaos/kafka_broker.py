@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VERSION = "4.1.0"
 _CLUSTER = "aG9sZGZhc3QtdGVzdHMtMQ"
 _UP_S = 300.0
+_PLACE_S = 60.0
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -148,14 +149,26 @@ class KafkaBroker:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create_topic(self, name: str, partitions: int, **settings: str) -> None:
-        """Create a topic; `_` in settings stands for `.`."""
+        """Create a topic; `_` in settings stands for `.`.
+
+        A broker that a busy machine has kept from saying that it lives has no place for one, until
+        it says so.
+        """
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
         config = {key.replace("_", "."): value for key, value in settings.items()}
         wanted = NewTopic(name, partitions, 1, config=config)
-        admin = self.admin()
-        for made in admin.create_topics([wanted]).values():
-            made.result(120)
+        admin, until_s = self.admin(), time.monotonic() + _PLACE_S
+        while True:
+            try:
+                admin.create_topics([wanted])[name].result(120)
+                break
+            except KafkaException as error:
+                is_fenced = error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+                if not is_fenced or time.monotonic() > until_s:
+                    raise
+            time.sleep(0.2)
         while name not in admin.list_topics(timeout=60).topics:
             time.sleep(0.02)
 

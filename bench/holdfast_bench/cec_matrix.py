@@ -26,7 +26,16 @@ from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_bench.cec_spark import SLOTS
 from holdfast_bench.cec_states import WORD, Expected, StateSource
-from holdfast_bench.running import BenchFailed, finish, median, node_statistic, wait_until
+from holdfast_bench.running import (
+    BenchFailed,
+    finish,
+    median,
+    node_statistic,
+    peak_memory_bytes,
+    recoveries_of,
+    wait_until,
+    write_whole,
+)
 from holdfast_bench.spine import bench_session
 
 if TYPE_CHECKING:
@@ -119,9 +128,7 @@ def _measured(spark: SparkSession, cell: Cell, kills: int, say: Say) -> dict[str
             advised = _advised(query, cell)
             each = [_kill(query, source, number, say) for number in range(kills)]
             total = source.due()[0] + int(_END_AHEAD_S * RATE)
-            draft = Path(folder) / "end.draft"
-            draft.write_text(str(total))
-            draft.rename(source.end_path)
+            write_whole(source.end_path, str(total))
             finish(query, "cec", _TIMEOUT_S)
             stored = sum(f.stat().st_size for f in Path(folder, "run", "footprints").rglob("*.seg"))
         finally:
@@ -227,10 +234,14 @@ def _kill(query: Query, source: StateSource, number: int, say: Say) -> dict[str,
     extent = query.lastProgress["units"]["state"]["extent"]
     state_bytes, pid = node_statistic(query, VICTIM, "state_bytes"), query.pid(VICTIM)
     memory_bytes = peak_memory_bytes(pid)
-    before, what = len(_recoveries(query)), f"cec: recovery {number + 1}"
+    before, what = len(recoveries_of(query, VICTIM)), f"cec: recovery {number + 1}"
     os.kill(pid, signal.SIGKILL)
-    wait_until(query, lambda: len(_recoveries(query)) > before, what, _TIMEOUT_S, every_s=0.01)
-    found = _recoveries(query)[before]
+
+    def is_back() -> bool:
+        return len(recoveries_of(query, VICTIM)) > before
+
+    wait_until(query, is_back, what, _TIMEOUT_S, every_s=0.01)
+    found = recoveries_of(query, VICTIM)[before]
     kill = {
         "predicted_ms": extent["predictedRecoveryMs"],
         "shortfall": extent["shortfall"],
@@ -247,22 +258,9 @@ def _kill(query: Query, source: StateSource, number: int, say: Say) -> dict[str,
     return kill
 
 
-def peak_memory_bytes(pid: int) -> int:
-    """The most that a process has had of resident memory; 0 where nobody says."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(x.split()[1]) * 1024 for x in lines if x.startswith("VmHWM:")), 0)
-
-
 def _results(location: str) -> pa.Table:
     reader = StreamLogReader(stream_path(location, "results", 0))
     batches: list[pa.RecordBatch] = []
     while not reader.ended:
         batches += [logged.batch for logged in reader.poll()]
     return pa.Table.from_batches(batches)
-
-
-def _recoveries(query: Query) -> list[dict[str, Any]]:
-    return [recovery for recovery in query.recoveries if recovery["node"] == VICTIM]

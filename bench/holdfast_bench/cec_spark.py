@@ -22,7 +22,14 @@ from holdfast.api.protections import (
 from holdfast.api.windows import counting
 from holdfast.core.model.ids import NodeId
 from holdfast_bench.preloaded import PreloadedBids
-from holdfast_bench.running import finish, median, node_statistic, wait_until
+from holdfast_bench.running import (
+    finish,
+    median,
+    node_statistic,
+    recoveries_of,
+    wait_until,
+    write_whole,
+)
 from holdfast_bench.spine import bench_session
 
 if TYPE_CHECKING:
@@ -104,15 +111,13 @@ def _killed(spark: SparkSession, sizes: Sizes, protection: Protection) -> dict[s
             for number in range(sizes.kills):
                 said.append(_kill(query, sizes, number))
             total = source.due()[0] + int(_END_AHEAD_S * sizes.rate)
-            draft = Path(folder) / "end.draft"
-            draft.write_text(str(total))
-            draft.rename(source.end_path)
+            write_whole(source.end_path, str(total))
             finish(query, "cec", _TIMEOUT_S)
             stored = sum(f.stat().st_size for f in _stored(Path(folder) / "run"))
         finally:
             query.stop()
         parts = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms")
-        recoveries = _recoveries(query)
+        recoveries = recoveries_of(query, _VICTIM)
         medians = {p: median(r[p] for r in recoveries) for p in parts}
         standstills = [c["prepared_us"] / 1000 for c in query.checkpoints if not c["failure"]]
         return {
@@ -143,14 +148,14 @@ def _kill(query: Query, sizes: Sizes, number: int) -> dict[str, Any]:
     state_bytes = node_statistic(query, _VICTIM, "state_bytes")
     os.kill(query.pid(_VICTIM), signal.SIGKILL)
     what = f"cec: recovery {number + 1}"
-    wait_until(query, lambda: len(_recoveries(query)) > number, what, _TIMEOUT_S)
+    wait_until(query, lambda: len(recoveries_of(query, _VICTIM)) > number, what, _TIMEOUT_S)
     return {
         "p99_ms": unit["latencyMs"]["p99"] or 0.0,
         "predicted_ms": extent["predictedRecoveryMs"],
         "shortfall": extent["shortfall"],
         "state_bytes": state_bytes,
-        "restarted_ms": _recoveries(query)[number]["restarted_ms"],
-        "replayed_ms": _recoveries(query)[number]["replayed_ms"],
+        "restarted_ms": recoveries_of(query, _VICTIM)[number]["restarted_ms"],
+        "replayed_ms": recoveries_of(query, _VICTIM)[number]["replayed_ms"],
     }
 
 
@@ -158,7 +163,3 @@ def _stored(run: Path) -> list[Path]:
     """Files that the protection of the node has left."""
     folders = (run / "footprints", run / CHECKPOINT_FOLDER)
     return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-
-
-def _recoveries(query: Query) -> list[dict[str, Any]]:
-    return [recovery for recovery in query.recoveries if recovery["node"] == _VICTIM]

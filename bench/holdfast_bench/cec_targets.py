@@ -112,15 +112,19 @@ def _of_results(points: list[dict[str, Any]]) -> Iterator[Reached]:
 
 def _of_kills(points: list[dict[str, Any]]) -> Iterator[Reached]:
     for point in points:
-        kills, met, said = point["kills"], point["met"], point["said_before"]
         figure = f"kills, {point['windows']:,} keys, {point['objective_ms']} ms: met"
         limit = (
             f"medians: {point['restarted_ms']:g} ms until a process is there, "
             f"{point['replayed_ms']:g} ms to replay; {point['predicted_ms']:g} ms were foretold"
         )
-        measured = f"{met} of {kills}, {said} of the others foretold"
-        is_met = met + said >= MET * kills
+        measured, is_met = _met_or_foretold(point)
         yield _reached(figure, _MET, measured, limit, is_met=is_met)
+
+
+def _met_or_foretold(point: dict[str, Any]) -> tuple[str, bool]:
+    """How often an objective was met, or said to be missed, and whether that is often enough."""
+    kills, met, said = point["kills"], point["met"], point["said_before"]
+    return f"{met} of {kills}, {said} of the others foretold", met + said >= MET * kills
 
 
 def _of_matrix(points: list[dict[str, Any]]) -> Iterator[Reached]:
@@ -130,11 +134,10 @@ def _of_matrix(points: list[dict[str, Any]]) -> Iterator[Reached]:
         if "failed" in point:
             yield Reached(figure, _MET, point["failed"], "it failed")
             continue
-        kills, met, said = point["kills"], point["met"], point["said_before"]
         limit = (
             f"medians: {point['recovery_ms']:g} ms; {point['predicted_ms']:g} ms were foretold; "
             f"results {point['results']}"
         )
-        is_met = met + said >= MET * kills and point["results"] == "right"
-        measured = f"{met} of {kills}, {said} of the others foretold"
-        yield _reached(figure, _MET, measured, limit, is_met=is_met)
+        measured, is_met = _met_or_foretold(point)
+        is_right = point["results"] == "right"
+        yield _reached(figure, _MET, measured, limit, is_met=is_met and is_right)

@@ -35,7 +35,7 @@ from holdfast_bench.reporter import (
     table,
     write_page,
 )
-from holdfast_bench.running import BenchFailed, finish, node_statistic
+from holdfast_bench.running import BenchFailed, finish, node_statistic, write_whole
 from holdfast_bench.spine import machine, use_cores
 from holdfast_bench.throughput import Say, last_written_s
 
@@ -270,8 +270,7 @@ def _preloaded(spark: SparkSession, keys: int, rate: int | None, sizes: Sizes) -
                 state_bytes = max(state_bytes, node_statistic(query, "counts[0]", "state_bytes"))
                 has_all = source.due()[0] >= total
                 if rate is not None and has_all and not end.exists():
-                    end.with_suffix(".draft").write_text(str(total))
-                    end.with_suffix(".draft").rename(end)
+                    write_whole(end, str(total))
                 if time.time() - began_s > _TIMEOUT_S:
                     raise BenchFailed(f"{keys} keys: no end within {_TIMEOUT_S:.0f} s")
                 time.sleep(0.05)  # Nodes report their state twice a second.

@@ -29,7 +29,14 @@ from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_bench.preloaded import WINDOW, PreloadedBids, expected_counts
-from holdfast_bench.running import finish, median, node_statistic, wait_until
+from holdfast_bench.running import (
+    finish,
+    median,
+    node_statistic,
+    recoveries_of,
+    wait_until,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,10 +235,7 @@ class Counting:
         """Have the input end; what came out, beside what must."""
         # Ahead of what the node may have made before it sees the file.
         total = self.source.due()[0] + int(_END_AHEAD_S * self.sizes.rate)
-        end_path = Path(self.source.end_path)
-        draft = end_path.with_name("end.draft")
-        draft.write_text(str(total))
-        draft.rename(end_path)
+        write_whole(self.source.end_path, str(total))
         finish(self.query, "counting", _TIMEOUT_S)
         while not self.sink.has_ended:
             self.sink.poll()
@@ -291,7 +295,7 @@ def _kill(running: Counting, number: int) -> dict[str, Any]:
     query, sink = running.query, running.sink
     state_bytes = node_statistic(query, VICTIM, "state_bytes")
     sink.poll()
-    before, reported = sink.incarnation, len(_recoveries(query))
+    before, reported = sink.incarnation, len(recoveries_of(query, VICTIM))
     killed_s = time.monotonic()
     os.kill(query.pid(VICTIM), signal.SIGKILL)
 
@@ -303,12 +307,12 @@ def _kill(running: Counting, number: int) -> dict[str, Any]:
     first_output_ms = round((time.monotonic() - killed_s) * 1000, 1)
     wait_until(
         query,
-        lambda: len(_recoveries(query)) > reported,
+        lambda: len(recoveries_of(query, VICTIM)) > reported,
         f"recovery: the report of kill {number + 1}",
         _TIMEOUT_S,
     )
     _await_catch_up(running, reported)
-    recovery = _recoveries(query)[reported]
+    recovery = recoveries_of(query, VICTIM)[reported]
     return {"first_output_ms": first_output_ms, "state_bytes": state_bytes, **recovery}
 
 
@@ -318,7 +322,7 @@ def _await_catch_up(running: Counting, number: int) -> None:
 
     def is_over() -> bool:
         running.sink.poll()
-        is_back = _recoveries(running.query)[number]["caught_up_ms"] is not None
+        is_back = recoveries_of(running.query, VICTIM)[number]["caught_up_ms"] is not None
         return is_back or time.monotonic() > until_s
 
     wait_until(running.query, is_over, "catch-up", _TIMEOUT_S, every_s=0.02)
@@ -327,8 +331,3 @@ def _await_catch_up(running: Counting, number: int) -> None:
 def _p99(times_ms: list[float]) -> float:
     """The 99th percentile: of fewer than a hundred, the greatest but so many as that leaves out."""
     return sorted(times_ms)[min(len(times_ms) - 1, int(0.99 * len(times_ms)))]
-
-
-def _recoveries(query: Query) -> list[dict[str, Any]]:
-    """The victim's; on a busy machine others may be taken for dead and replaced, too."""
-    return [recovery for recovery in query.recoveries if recovery["node"] == VICTIM]

@@ -75,6 +75,15 @@ def memory_bytes(pid: int) -> dict[str, int]:
     return {"rss": 0, "pss": 0} | sizes
 
 
+def peak_memory_bytes(pid: int) -> int:
+    """The most that a process has had of resident memory; 0 when it is gone or nobody says."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(x.split()[1]) * 1024 for x in lines if x.startswith("VmHWM:")), 0)
+
+
 def jvm_cpu_s(spark: SparkSession) -> float:
     """CPU seconds of a session's JVM so far; 0 where there is no /proc."""
     jvm: Any = spark.sparkContext._jvm
@@ -139,6 +148,18 @@ def node_statistic(query: Query, node: str, name: str) -> int:
     """One counter of a node, as it last reported it; 0 before its first report."""
     value: int = query.status["nodes"][NodeId(node)].get(name, 0)
     return value
+
+
+def recoveries_of(query: Query, node: str) -> list[dict[str, Any]]:
+    """A node's; on a busy machine others may be taken for dead and replaced, too."""
+    return [recovery for recovery in query.recoveries if recovery["node"] == node]
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Write a file that others look for: they find all of it, or none."""
+    draft = Path(f"{path}.draft")
+    draft.write_text(text)
+    draft.rename(path)
 
 
 def median(values: Iterable[float]) -> float:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.shell.sources.base import SourceReader, SourceRows
-from holdfast_bench.running import BenchFailed
+from holdfast_bench.running import BenchFailed, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,11 +70,11 @@ class Silenced:
 
     def silence(self, from_us: int, to_us: int) -> None:
         """Stand still between two wall-clock times."""
-        _write(self._path("cut"), f"{from_us} {to_us}")
+        write_whole(self._path("cut"), f"{from_us} {to_us}")
 
     def end(self, at_us: int) -> None:
         """Have all sources of the folder end at a wall-clock time."""
-        _write(Path(self.folder) / "end", str(at_us))
+        write_whole(Path(self.folder) / "end", str(at_us))
 
     def _path(self, kind: str) -> Path:
         return Path(self.folder) / f"{self.name}.{kind}"
@@ -97,12 +97,6 @@ class Silenced:
             return self.before(end_us), END_US
         boundary_us = now_us // self.interval_us * self.interval_us
         return self.before(now_us), boundary_us
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_suffix(".draft")
-    draft.write_text(text)
-    draft.rename(path)
 
 
 class SilencedReader:

@@ -23,7 +23,7 @@ from holdfast_bench.checkmate.dataflows import (
 )
 from holdfast_bench.checkmate.reachability import ADDED_AND_GONE, Changes, reachability
 from holdfast_bench.recovery import RecoverySizes
-from holdfast_bench.running import BenchFailed, finish, median, wait_until
+from holdfast_bench.running import BenchFailed, finish, median, recoveries_of, wait_until
 from holdfast_bench.throughput import Say, last_written_s
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _watched(
         raise BenchFailed(f"the query ended before {victim} was to fail")
     wait_until(
         query,
-        lambda: not query.isActive or bool(_recoveries(query, victim)),
+        lambda: not query.isActive or bool(recoveries_of(query, victim)),
         f"the recovery of {victim}",
         _TIMEOUT_S,
     )
@@ -335,14 +335,10 @@ def predicted(query: Query, victim: str, protocol: str) -> dict[str, Any] | None
     return None
 
 
-def _recoveries(query: Query, victim: str) -> list[dict[str, Any]]:
-    return [recovery for recovery in query.recoveries if recovery["node"] == victim]
-
-
 def recovery_of(query: Query, victim: str) -> dict[str, Any]:
     """Of the node that was killed: restart as in the paper, and until everything was as before."""
     names = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "caught_up_ms")
-    found = _recoveries(query, victim)
+    found = recoveries_of(query, victim)
     return {name: found[0][name] if found else None for name in names}
 
 

@@ -16,10 +16,8 @@ from holdfast.sim.lines.world import simulate_lines
 from holdfast.sim.log_races import race
 from holdfast.sim.recording import simulate_recording
 from holdfast.sim.rescaling import simulate_rescaling
+from holdfast.sim.scheduler import Trace
 from holdfast.sim.topics import simulate_topics
-
-Trace = Callable[[int, str], None]
-"""Is told of an event: its virtual time in microseconds, or its step, and a text."""
 
 
 class Ended(Protocol):

@@ -27,7 +27,6 @@ In half of all runs Peace places and times the writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +46,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.chunk_checks import Violated, check_end, explain
 from holdfast.sim.chunk_clients import Client, Process
 from holdfast.sim.chunk_disk import ChunkDisk
-from holdfast.sim.scheduler import Scheduler
+from holdfast.sim.scheduler import Scheduler, Trace
 
 if TYPE_CHECKING:
     from holdfast.core.chunks.messages import ChunkId, Message, StoredChunk
@@ -108,7 +107,7 @@ class ChunkOutcome:
 
 
 def simulate_chunks(
-    seed: int, trace: Callable[[int, str], None] | None = None, *, with_faults: bool = True
+    seed: int, trace: Trace | None = None, *, with_faults: bool = True
 ) -> ChunkOutcome:
     """One run of the store; the same seed gives the same run."""
     world = ChunkWorld(seed, trace, with_faults=with_faults)
@@ -146,9 +145,7 @@ class _Chance:
 class ChunkWorld:
     """One run."""
 
-    def __init__(
-        self, seed: int, trace: Callable[[int, str], None] | None, *, with_faults: bool
-    ) -> None:
+    def __init__(self, seed: int, trace: Trace | None, *, with_faults: bool) -> None:
         """Prepare a store without objects."""
         self.scheduler = Scheduler(seed, trace)
         copies = self.scheduler.uniform("shape", 1, 3)

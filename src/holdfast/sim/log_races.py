@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from holdfast.core.wire.store_steps import Steps
+    from holdfast.sim.scheduler import Trace
 
     _T = TypeVar("_T")
 
@@ -75,7 +76,7 @@ class RaceOutcome:
     reached: dict[str, int] = field(default_factory=dict)
 
 
-def race(seed: int, trace: Callable[[int, str], None] | None = None) -> RaceOutcome:
+def race(seed: int, trace: Trace | None = None) -> RaceOutcome:
     """One run; the same seed gives the same run. `trace` is told of every moment and request."""
     world = _Races(seed, trace)
     outcome = RaceOutcome(seed, reached=world.reached)
@@ -106,7 +107,7 @@ class _Stored:
 class _Races:
     """The objects of one log, and all who work with them."""
 
-    def __init__(self, seed: int, trace: Callable[[int, str], None] | None) -> None:
+    def __init__(self, seed: int, trace: Trace | None) -> None:
         self._draw = Draw(f"{seed}/log races")
         self._trace = trace
         self._shows_parts = self._draw.percent(30)  # of objects that are being put

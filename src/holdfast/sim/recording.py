@@ -30,7 +30,7 @@ The invariants, by name:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
@@ -44,7 +44,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed
 from holdfast.sim.file_lives import UserFolder, files_life
 from holdfast.sim.packed_log import PackedLog
-from holdfast.sim.scheduler import Scheduler
+from holdfast.sim.scheduler import Scheduler, Trace
 from holdfast.sim.store_operations import Delete, List, Operation, Put, Read, Wait
 
 KINDS: Final = ("bounded", "stream", "appends", "files")
@@ -128,7 +128,7 @@ class _Reading:
 class _Simulation:
     """One run."""
 
-    def __init__(self, seed: int, trace: Callable[[int, str], None] | None) -> None:
+    def __init__(self, seed: int, trace: Trace | None) -> None:
         self.scheduler = Scheduler(seed, trace)
         self.kind = KINDS[self.draw("kind", 0, 2)]
         self.folder = UserFolder(self)
@@ -622,9 +622,7 @@ def _decoded(found: object) -> Commit | None:
     return commit
 
 
-def simulate_recording(
-    seed: int, trace: Callable[[int, str], None] | None = None
-) -> RecordingOutcome:
+def simulate_recording(seed: int, trace: Trace | None = None) -> RecordingOutcome:
     """Run one seed; `trace` is called with the time and text of every step."""
     simulation = _Simulation(seed, trace)
     invariant, violation = None, ""

@@ -62,8 +62,6 @@ from holdfast.sim.workload.together import merged_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.prepared import PreparedCheckpoint
@@ -72,6 +70,7 @@ if TYPE_CHECKING:
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.extent import Extent
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.sim.scheduler import Trace
     from holdfast.sim.workload.base import Workload
     from holdfast.sim.workload.source import SimulatedSource
 
@@ -113,7 +112,7 @@ class Rescaled:
     digest: str = ""
 
 
-def simulate_rescaling(seed: int, trace: Callable[[int, str], None] | None = None) -> Rescaled:
+def simulate_rescaling(seed: int, trace: Trace | None = None) -> Rescaled:
     """Run a seed; a violated invariant is part of the outcome; `trace` is told of both lives."""
     try:
         return _Run(seed, trace).outcome()
@@ -126,7 +125,7 @@ def simulate_rescaling(seed: int, trace: Callable[[int, str], None] | None = Non
 class _Run:
     """Both lives of a seed."""
 
-    def __init__(self, seed: int, trace: Callable[[int, str], None] | None) -> None:
+    def __init__(self, seed: int, trace: Trace | None) -> None:
         """Draw them."""
         self._seed = seed
         self._trace = trace
@@ -251,7 +250,7 @@ class _Run:
 
 
 def _described(workload: Workload) -> str:
-    return ", ".join(f"{plan.node}" for plan in workload.plans)
+    return ", ".join(plan.node for plan in workload.plans)
 
 
 def _has_to_replay(plans: tuple[NodePlan, ...]) -> bool:

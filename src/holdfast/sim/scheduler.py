@@ -13,11 +13,14 @@ from collections.abc import Callable
 
 from holdfast.sim.draw import Draw
 
+Trace = Callable[[int, str], None]
+"""Is told of an event: its virtual time in microseconds, or the number of a step, and a text."""
+
 
 class Scheduler:
     """Runs events in order of (virtual microseconds, sequence number)."""
 
-    def __init__(self, seed: int, trace: Callable[[int, str], None] | None = None) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None) -> None:
         """Begin at time 0; `trace` is called with the time and text of every event noted."""
         self._seed = seed
         self._trace = trace

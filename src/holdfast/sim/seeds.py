@@ -22,9 +22,8 @@ from holdfast.sim.workload.random_dataflow import random_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.core.haunit.plan import NodeLimits
+    from holdfast.sim.scheduler import Trace
     from holdfast.sim.workload.base import Workload
 
 _FAULT_SPAN_US = SPAN_US + 200_000
@@ -177,7 +176,7 @@ def conditions(seed: int, limits: NodeLimits) -> Conditions:
     )
 
 
-def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outcome:
+def simulate(run: Run, trace: Trace | None = None) -> Outcome:
     """Run a seed; a violated invariant is part of the outcome.
 
     Within it nothing is looked for that only refers to itself: most objects live as long as the
@@ -193,7 +192,7 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
             gc.enable()
 
 
-def _simulate(run: Run, trace: Callable[[int, str], None] | None) -> Outcome:
+def _simulate(run: Run, trace: Trace | None) -> Outcome:
     if run.dataflow in BESIDE:
         return Outcome(run, **figures_of(BESIDE[run.dataflow](run.seed, trace)))
     workload = run.workload()

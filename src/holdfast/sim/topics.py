@@ -35,7 +35,7 @@ from holdfast.core.coordinator.idle_floors import IdleFloors
 from holdfast.core.haunit.plan import InputSpec, NodePlan
 from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation, NodeId, StreamId
 from holdfast.sim.checkers.base import Violation
-from holdfast.sim.scheduler import Scheduler
+from holdfast.sim.scheduler import Scheduler, Trace
 from holdfast.sim.topic_instances import (
     ASK_ID_MS,
     Entry,
@@ -47,8 +47,6 @@ from holdfast.sim.topic_instances import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.core.queues.idle_floor import Reached
 
 _FAULTS_END_MS: Final = 12_000
@@ -104,7 +102,7 @@ class TopicOutcome:
 class TopicWorld:
     """One run."""
 
-    def __init__(self, seed: int, trace: Callable[[int, str], None] | None = None) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None) -> None:
         """Draw a topic, its instances and what happens to them."""
         self._scheduler = Scheduler(seed, trace)
         self.partitions = self.draw("topic", 1, 5)
@@ -479,7 +477,7 @@ class TopicWorld:
         return self._scheduler.digest()
 
 
-def simulate_topics(seed: int, trace: Callable[[int, str], None] | None = None) -> TopicOutcome:
+def simulate_topics(seed: int, trace: Trace | None = None) -> TopicOutcome:
     """One run by its seed; `trace` is told of what happens. Cost: some 50 ms."""
     world = TopicWorld(seed, trace)
     invariant, violation = None, ""

@@ -35,7 +35,7 @@ from holdfast.sim.faults import NO_SLOTS
 from holdfast.sim.network import Network, NetworkProfile
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
-from holdfast.sim.scheduler import Clock, Scheduler
+from holdfast.sim.scheduler import Clock, Scheduler, Trace
 from holdfast.sim.store import PLACES, SimulatedStore
 from holdfast.sim.strikes import Strikes
 
@@ -131,7 +131,7 @@ class World:
         conditions: Conditions | None = None,
         limits: CoordinatorLimits | None = None,
         checkers: tuple[Checker, ...] = (),
-        trace: Callable[[int, str], None] | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Prepare; `run` runs to the end.
 

@@ -295,7 +295,7 @@ class DelayedUnit(HAUnit):
             is_whole: Whether all that was done since the cut is corrected before anything else.
         """
         cut, self._cut = self._cut, None
-        staying: list[bool] = []
+        staying = [False] * len(self.plan.operators)
         if cut is None:
             raise InvariantViolation("there is no cut to go back to")
         if cut.snapshot is not None:
@@ -322,7 +322,7 @@ class DelayedUnit(HAUnit):
         still = [
             stream
             for spec in self.plan.outputs
-            if spec.source[0] == "operator" and staying and staying[spec.source[1]]
+            if spec.source[0] == "operator" and staying[spec.source[1]]
             for stream in spec.streams
         ]
         return {stream: at for stream, at in cut.next_ids.items() if stream not in still}

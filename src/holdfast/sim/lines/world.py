@@ -45,13 +45,12 @@ from holdfast.sim.lines.line_node import Label, LineNode, Snapshot
 from holdfast.sim.lines.region import PROTOCOLS, LinesPlan, draw_region
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.core.model.notes import StreamNote
     from holdfast.core.recovery.checkpoint_graph import Channel
     from holdfast.core.recovery.recovery_plan import RecoveryPlan
+    from holdfast.sim.scheduler import Trace
 
 FAULTS: Final = ("kill", "suspect", "damage", "driver")
 _STEPS: Final = 1_500
@@ -117,7 +116,7 @@ class LinesWorld:
         *,
         faults: tuple[str, ...] = FAULTS,
         is_scoped: bool = True,
-        trace: Callable[[int, str], None] | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Draw a dataflow, its input, and when to strike."""
         self._trace = trace
@@ -659,7 +658,7 @@ def _goes_together(graph: CheckpointGraph, indices: dict[NodeId, int]) -> bool:
 
 def simulate_lines(
     seed: int,
-    trace: Callable[[int, str], None] | None = None,
+    trace: Trace | None = None,
     *,
     protocol: str | None = None,
     faults: tuple[str, ...] = FAULTS,

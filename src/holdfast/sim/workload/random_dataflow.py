@@ -103,7 +103,7 @@ def random_workload(
         tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
-        only: one of `ONLY` (kinds_of_steps.py), which all steps begin with; None: they are drawn.
+        only: One of `ONLY` (kinds_of_steps.py), which all steps begin with; None: they are drawn.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -178,8 +178,9 @@ class _Builder:
         own = self._beside_all("alone")
         made = way_alone(self._flow.steps, ways, is_apt, own, is_wanted=self._only == APART)
         if made is not None:
-            self._filtered(*made[:2])
-            made[2].sink("alone")
+            filtered, condition, end = made
+            self._filtered(filtered, condition)
+            end.sink("alone")
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if isinstance(step.operation, Source)}

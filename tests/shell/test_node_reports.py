@@ -13,6 +13,7 @@ from holdfast.core.coordinator.reports import StatisticsReported
 from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.haunit.told import FiguresWanted
 from holdfast.core.wire.node_words import Task, decode_from_node
+from holdfast.shell.spark.loop_watch import LoopWatch
 from holdfast.shell.spark.node_reports import NodeReports
 from holdfast.shell.telemetry import LatencyHistogram
 
@@ -118,41 +119,45 @@ def test_a_node_without_a_copy_of_its_state_says_so(clock: list[float]) -> None:
     assert _waits(spoken) == (spoken.machine.trouble,)
 
 
-def test_a_node_lives_however_long_it_takes_its_windows_over(
+def test_the_thread_that_says_so_falls_silent_with_the_loop(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoken = Spoken()
     reports, sent = spoken.reports, list[bytes]()
     channel = SimpleNamespace(send=sent.append, close=lambda linger: None)
     monkeypatch.setattr(reports._channels, "to_coordinator", lambda _: channel, raising=False)
-    monkeypatch.setattr(reports._spec, "stall_s", 10.0, raising=False)
     monkeypatch.setattr(time, "sleep", lambda _: setattr(reports, "_is_closing", True))
+    reports.loop = LoopWatch(stall_s=60.0)
 
-    def lives() -> bool:
+    def says() -> list[tuple[str, ...]]:
+        """What the node waits for, in each word that is sent now."""
         sent.clear()
         reports._is_closing = False
         reports._keep_alive()
-        return bool(sent)
+        return [_waits_in(word) for word in sent]
 
     turn(spoken, clock, 5)
-    assert lives()
+    assert says() == [()]
+    clock[0] += 30.0
+    assert says() == [("counts[0] has been at one pass for 30 s",)]
     clock[0] += 60.0
-    assert not lives(), "a loop that stands still is as good as dead"
+    assert says() == [], "a loop that stands still is as good as dead"
     reports.takes_over()
     clock[0] += 60.0
-    assert lives()
-    assert _waits(spoken) == ("counts[0] comes up: its windows are being taken over",)
-    reports.turned_s = clock[0]
+    assert says() == [("counts[0] comes up: its windows are being taken over",)]
+    reports.loop.turned()
     turn(spoken, clock, 100)
-    assert _waits(spoken) == ()
-    clock[0] += 60.0
-    assert not lives()
+    assert says() == [()]
 
 
 def _waits(spoken: Spoken) -> tuple[str, ...]:
     """What the thread says next that the node waits for."""
     word = spoken.reports._alive_word
     assert word is not None
+    return _waits_in(word)
+
+
+def _waits_in(word: bytes) -> tuple[str, ...]:
     alive = decode_from_node([word], Task("t", "counts[0]", 1, 1))
     assert isinstance(alive, KeepAliveReceived)
     return alive.waits

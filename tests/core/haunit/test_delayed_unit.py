@@ -364,6 +364,22 @@ def test_nothing_is_dropped_of_the_stream_that_all_wait_for() -> None:
     assert machine.dropped_tuples == 0
 
 
+def test_a_unit_that_blocks_says_on_which_stream_and_what_it_waits_for() -> None:
+    machine, dropping = node(input_queue_tuples=4), node(drops=True, input_queue_tuples=4)
+    for one in (machine, dropping):
+        failed(one)
+        wait_until(one, BOUND_MS)
+        assert one.trouble is None
+        give(one, A, 3, [51, 52], 60, 60)
+    assert machine.trouble == (
+        "n is blocked: it keeps as much as it may of a[0] for the correction, and reads no more "
+        "before b[0] comes"
+    )
+    assert dropping.trouble is None, "it reads on"
+    give(machine, B, 2, [22], 80, 70)
+    assert machine.trouble is None
+
+
 def unit_of(machine: Node) -> DelayedUnit:
     assert isinstance(machine._unit, DelayedUnit)
     return machine._unit

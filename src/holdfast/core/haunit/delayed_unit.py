@@ -451,6 +451,19 @@ class DelayedUnit(HAUnit):
         return () if self._manager.state is Consistency.STABLE else tuple(sorted(self._missing))
 
     @property
+    def trouble(self) -> str | None:
+        """With `buffer="block"`: that it keeps as much as it may, and reads no more."""
+        if not self.missing or self._delays.drops:
+            return None
+        full = [stream for stream in self.inputs.arrivals.full() if stream not in self._missing]
+        if not full:
+            return None
+        return (
+            f"{self.plan.node} is blocked: it keeps as much as it may of {', '.join(full)} for the "
+            f"correction, and reads no more before {', '.join(self.missing)} comes"
+        )
+
+    @property
     def consistency(self) -> ConsistencyStatistics:
         """The unit's state, and what has happened so far."""
         return self._manager.statistics()

@@ -486,7 +486,7 @@ class HAInput:
                 next_read_ms = min(reading.due_ms, next_read_ms or reading.due_ms)
                 continue
             room = queue.room(self.arrivals.held_of(stream), stream.decided_before)
-            if room >= limits.input_queue_tuples // 2:
+            if room >= queue.reading_room:
                 asked = min(room, limits.pass_tuples)
                 reading.asked(asked)
                 from_id = NO_ID if queue.adopts else queue.next_id

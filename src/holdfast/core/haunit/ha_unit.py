@@ -279,6 +279,11 @@ class HAUnit:
         return []
 
     @property
+    def trouble(self) -> str | None:
+        """Why it reads no more for now, as people should read it; None: it reads."""
+        return None
+
+    @property
     def consistency(self) -> ConsistencyStatistics | None:
         """Of what may go on without missing input its state; None: it waits for all input."""
         return None

@@ -143,8 +143,8 @@ class NodeLooks:
 
     @property
     def trouble(self) -> str | None:
-        """Why it is less safe than its plan says, as people should read it; None: it is not."""
-        return self._durability.trouble
+        """Why it is less safe than its plan says, or reads no more, as people should read it."""
+        return self._durability.trouble or self._unit.trouble
 
     @property
     def extent(self) -> ExtentStatistics | None:

@@ -261,6 +261,11 @@ class InputQueue:
         taken_before = max(self.next_id - self.pending_tuples, decided_before)
         return max(0, taken_before + self._max_tuples - self.next_id - held_elsewhere)
 
+    @property
+    def reading_room(self) -> int:
+        """Least room with which a source is read once more; tuples."""
+        return self._max_tuples // 2
+
     def refresh_credit(self, held_elsewhere: int = 0, decided_before: int = 0) -> int:
         """The absolute id up to which the producer may send; never moves back. Args as `room`."""
         if self.adopts:

@@ -6,9 +6,9 @@ takes a node's time, and mostly nobody waits for it.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator import events as c
@@ -17,6 +17,7 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.model.shown_rows import ROWS_OF_NODE_MAX, table_of
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, FromNode, encode
+from holdfast.shell.spark.loop_watch import LoopWatch
 from holdfast.shell.spark.timers import now_ms, together
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _HELLO_INTERVAL_MS = 500
 _STATISTICS_INTERVAL_S = 0.5
 _REASON_MAX = 4000
+_LONG_PASS_S = 10.0
 
 
 def _consistency_of(node: Node, at_ms: int) -> reports.ConsistencyReported | None:
@@ -63,7 +65,7 @@ class NodeReports:
 
     Attributes:
         due_ms: When it says next by itself that it lives.
-        turned_s: When the loop last turned; infinite: it is not expected to.
+        loop: Whether the node's loop is at work. Nothing is known of it before `start`.
     """
 
     def __init__(
@@ -111,13 +113,18 @@ class NodeReports:
         self._statistics_due_s = 0.0
         self._is_asked = False
         self._has_machine = False
-        self.turned_s = time.monotonic()
+        self.loop: LoopWatch
+        self._alive: c.KeepAliveReceived | None = None
         self._alive_word: bytes | None = None  # what the keep-alive thread says
         self._is_closing = False
         self._thread = threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True)
 
     def start(self) -> None:
-        """From now on a thread says that the node lives, once there is something to say."""
+        """From now on a thread says that the node lives, once there is something to say.
+
+        The thread that calls is the loop's.
+        """
+        self.loop = LoopWatch(self._spec.stall_s)
         self._thread.start()
 
     def end(self) -> None:
@@ -169,11 +176,8 @@ class NodeReports:
             self._channels.say(c.HelloReceived(*names, endpoint, host, self._former))
 
     def takes_over(self) -> None:
-        """The loop turns again when the node has its windows, however many; until then it lives.
-
-        It is work that ends. Whoever replaced the node would begin it anew, and be as long silent.
-        """
-        self.turned_s = math.inf
+        """The loop turns again when the node has its windows, however many; until then it lives."""
+        self.loop.takes_over()
         self.refresh(f"{self._spec.plan.node} comes up: its windows are being taken over")
 
     def refresh(self, doing: str = "") -> None:
@@ -194,22 +198,30 @@ class NodeReports:
             self._sources.reached(),
             tuple(text for text in waits if text),
         )
-        self._alive_word = encode(alive)
+        self._alive, self._alive_word = alive, encode(alive)
 
     def _keep_alive(self) -> None:
         """A thread of its own, so that a long pass is not taken for death.
 
-        It falls silent when the loop has not turned for `stall_s`: then the node is as good as
-        dead. A stopped process stops this thread too.
+        It falls silent when the loop is stuck: then the node is as good as dead. A stopped process
+        stops this thread too.
         """
         channel = self._channels.to_coordinator(self._task_id.encode() + KEEP_ALIVE_SUFFIX)
         interval_s = self._spec.plan.limits.keep_alive_ms / 1000
         while not self._is_closing:
-            word = self._alive_word
-            if word is not None and time.monotonic() - self.turned_s < self._spec.stall_s:
+            is_stuck, word = self.loop.is_stuck(), self._word_now()
+            if word is not None and not is_stuck:
                 channel.send(word)
             time.sleep(interval_s - time.monotonic() % interval_s)  # When the loop wakes up, too.
         channel.close(linger=0)
+
+    def _word_now(self) -> bytes | None:
+        """That the node lives; and, as soon as people may wonder, that one pass takes so long."""
+        pass_s, alive = self.loop.pass_s(), self._alive
+        if alive is None or pass_s < _LONG_PASS_S:
+            return self._alive_word
+        long = f"{alive.node} has been at one pass for {pass_s:.0f} s"
+        return encode(replace(alive, waits=(*alive.waits, long)))
 
     def _report_statistics(self, at_ms: int, *, is_last: bool) -> None:
         machine = self._life.machine

@@ -184,7 +184,7 @@ class NodeTask:
 
     def _turn(self) -> None:
         """Collect a bounded number of stimuli, step, perform; then one pass."""
-        self._reports.turned_s = time.monotonic()
+        self._reports.loop.turned()
         self._collect()
         self._check_lease()
         self._bring_up.go_on()

@@ -37,7 +37,8 @@ class TaskSpec:
         is_local: All nodes share a host, so that channels can be `ipc`.
         ports: Where it may listen otherwise.
         lease_s: Without word from the coordinator for so long, the node ends.
-        stall_s: A node whose loop has not turned for so long no longer says that it lives.
+        stall_s: A node whose loop has neither turned nor computed for so long no longer says that
+            it lives.
         niceness: Of nodes, beside other sessions of their machine.
         segments: Per sink stream of which the oldest part is removed in time, the size and the age
             in seconds at which its log gets another segment.

@@ -56,7 +56,7 @@ def simulation(
         first_seed=sizes.first_seed if first_seed is None else first_seed,
         file=resume,
         processes=processes,
-        has_scale=resume is None or report is not None,
+        scale=sizes.scale if resume is None or report is not None else (),
     )
     results = campaign.run(sizes, _say)
     _show(results, campaign, report, as_json=as_json)

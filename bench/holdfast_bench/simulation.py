@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.sim.beside import BESIDE, world_of
 from holdfast.sim.campaign import Crew, Summary
 from holdfast.sim.faults import KINDS
-from holdfast.sim.scale import measure_all
+from holdfast.sim.scale import SIZES, measure_all
 from holdfast.sim.seeds import Run, simulate
 from holdfast_bench import pieces
 from holdfast_bench.reporter import machine_of, table, write_page
@@ -47,7 +47,7 @@ class CampaignSizes:
         first_seed: The first seed of both, in a new campaign.
         file: What keeps the campaign, to be gone on with; None: it is done at once.
         processes: How many run seeds; None: one a core.
-        has_scale: Whether the cost by size is measured, too.
+        scale: The sizes at which the cost by size is measured, in nodes.
     """
 
     seeds: int
@@ -55,11 +55,11 @@ class CampaignSizes:
     first_seed: int
     file: Path | None = None
     processes: int | None = None
-    has_scale: bool = True
+    scale: tuple[int, ...] = SIZES
 
 
 FULL = CampaignSizes(20_000, 200, 100_000)
-QUICK = CampaignSizes(400, 6, 100_000)
+QUICK = CampaignSizes(400, 6, 100_000, scale=SIZES[:4])
 
 
 def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
         )
     counts = pieces.counting(campaign, lambda seed: simulate(Run(seed)).digest)
     say(f"{pieces.total(counts['simulated']).get('runs', 0)} seeds count on this code")
-    scale = [measured.to_json() for measured in measure_all(say)] if sizes.has_scale else []
+    scale = [measured.to_json() for measured in measure_all(say, sizes.scale)]
     return {"machine": machine(), **campaign, "counting": counts, "scale": scale}
 
 

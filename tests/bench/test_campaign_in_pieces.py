@@ -15,7 +15,7 @@ from holdfast_bench.simulation import CampaignSizes
 def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     file = tmp_path / "campaign.json"
     for seeds in (2, 4):
-        simulation.run(CampaignSizes(seeds, 0, 40, file, has_scale=False), print)
+        simulation.run(CampaignSizes(seeds, 0, 40, file, scale=()), print)
     kept = pieces.load(file)
     (piece,) = kept["simulated"]
     assert (piece["first_seed"], piece["runs"]) == (40, 6)

@@ -18,7 +18,7 @@ from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.core.model.ids import StreamId
 
@@ -26,7 +26,7 @@ _SCHEMA: Final = pa.schema([("key", pa.int64())])
 _TUPLES: Final = 100
 _SPAN_US: Final = 1_000_000
 SHAPES: Final = ("chains", "exchange")
-SIZES: Final = (10, 30, 100, 300, 1_000)
+SIZES: Final = (10, 30, 100, 300, 1_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ def measure(shape: str, size: int) -> Measured:
     return Measured(shape, len(plan.nodes), edges, plan_s, run_s, virtual_s, result.events)
 
 
-def measure_all(say: Callable[[str], None]) -> list[Measured]:
-    """All sizes of all shapes; exchanges stay at 50,000 edges."""
+def measure_all(say: Callable[[str], None], sizes: Sequence[int] = SIZES) -> list[Measured]:
+    """All sizes, in nodes, of all shapes; exchanges stay at 50,000 edges."""
     found = []
     for shape in SHAPES:
-        for size in SIZES:
+        for size in sizes:
             if shape == "exchange" and (size // 2) ** 2 > 50_000:
                 continue
             measured = measure(shape, size)

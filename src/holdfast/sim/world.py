@@ -54,9 +54,9 @@ _LAUNCH_TIMEOUT_MS = 3_000
 _INVARIANTS_EVERY = 16
 PATIENCE_US = 20_000_000
 """[I-LIVE] A run ends so long after its last fault and its last input, or it never will."""
-_FEW_TUPLES = 4
+_FEW_TUPLES = 16
 _MORE_PATIENCE = 5
-"""Times as long, where inputs hold so few tuples: each of hundreds in a loop waits for credit."""
+"""Times as long, where inputs hold so few tuples: hundreds wait for credit, or each for the disk."""
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
     whole = pieces.total(counts["simulated"])
     say(f"{whole.get('runs', 0)} seeds count on this code")
     for violation in whole.get("violations", []):
-        violation["holds"] = _holds(violation)
+        violation["holds"] = holds(violation)
     scale = [measured.to_json() for measured in measure_all(say, sizes.scale)]
     return {"machine": machine(), **campaign, "counting": counts, "scale": scale}
 
@@ -141,7 +141,7 @@ def _simulated(
     return wanted
 
 
-def _holds(violation: dict[str, Any]) -> bool:
+def holds(violation: dict[str, Any]) -> bool:
     """Whether the seed violates something on the present code, too."""
     seed = violation["seed"]
     is_beside = "--dataflow" in violation["command"]
@@ -215,11 +215,12 @@ def _simulated_section(found: dict[str, Any]) -> str:
         + table(("protection of some unit", "runs"), protected)
         + "\n"
         + table(("world of its own", "runs"), [(n, found["beside"].get(n, 0)) for n in BESIDE])
-        + _violations(found["violations"])
+        + violations_table(found["violations"])
     )
 
 
-def _violations(found: list[dict[str, Any]]) -> str:
+def violations_table(found: list[dict[str, Any]]) -> str:
+    """Each, how to run it again, and whether it is mended; nothing if there is none."""
     if not found:
         return ""
     rows = [
@@ -248,7 +249,7 @@ def _real_section(found: dict[str, Any]) -> str:
         + table(("fault", "struck"), struck)
         + "\n"
         + table(("protection", "runs"), sorted(found["protections"].items()))
-        + _violations(found["violations"])
+        + violations_table(found["violations"])
     )
 
 

@@ -34,18 +34,14 @@ def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     )
 
 
-def test_a_violation_that_is_mended_stays_on_the_page(tmp_path: Path) -> None:
-    file = tmp_path / "campaign.json"
-    simulation.run(CampaignSizes(2, 0, 40, file, scale=()), print)
-    kept = pieces.load(file)
+def test_a_violation_that_is_mended_stays_on_the_page() -> None:
     wrong = {"seed": 41, "text": "I-LIVE", "command": "holdfast simulate --seed 41"}
-    kept["simulated"][0]["violations"] = [wrong]
-    pieces.save(kept, file)
-    found = simulation.run(CampaignSizes(0, 0, 40, file, scale=()), print)
-    assert simulation.has_violations(found)
-    page = simulation.render(found)
-    assert "Violations: **1**" in page
-    assert "| `holdfast simulate --seed 41` | no longer: what was wrong is mended |" in page
+    assert not simulation.holds(wrong), "the seed violates nothing"
+    command = "| `holdfast simulate --seed 41` |"
+    assert f"{command} no longer: what was wrong is mended |" in simulation.violations_table(
+        [wrong | {"holds": False}]
+    )
+    assert f"{command}  |" in simulation.violations_table([wrong | {"holds": True}])
 
 
 def test_other_code_begins_another_piece_and_keeps_what_was_found() -> None:

@@ -29,6 +29,7 @@ from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.few_records import read_few
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
+from holdfast.shell.storage.json_values import as_columns, as_read
 
 FORMATS = ("bytes", "string", "json", "arrow", DEBEZIUM, *REGISTERED)
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
@@ -305,7 +306,10 @@ def _decode_debezium(of: Decoder, records: Records, errors: dict[int, str]) -> _
     numbers = [number for number, changes in enumerate(told) if changes]
     lines = [[row for _, row in told[number]] for number in numbers]
     good = _halved(
-        lines, numbers, errors, lambda part: _read_json(list(chain.from_iterable(part)), schema)
+        lines,
+        numbers,
+        errors,
+        lambda part: _read_json(list(chain.from_iterable(part)), schema, has_days=True),
     )
     rows, pieces, counts = _joined(good, schema), [], []
     at = 0
@@ -361,23 +365,26 @@ def _json_line(value: bytes | None) -> bytes | None:
     return line
 
 
-def _read_json(lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+def _read_json(
+    lines: list[bytes], schema: pa.Schema, *, has_days: bool = False
+) -> pa.RecordBatch:
+    """Rows of lines with an object each; `has_days`: a date is a number of days, and no text."""
     few = read_few(lines, schema)
     if few is not None:
         return few
-    text = b"\n".join(lines) + b"\n"
+    text, explicit = b"\n".join(lines) + b"\n", schema if has_days else as_read(schema)
     table = arrow_json.read_json(
         pa.BufferReader(text),  # A file of Python's would be read by a thread that needs the GIL.
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=arrow_json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="ignore"
+            explicit_schema=explicit, unexpected_field_behavior="ignore"
         ),
     )
     if table.num_rows != len(lines):
         raise ValueError(f"{len(lines)} records hold {table.num_rows} JSON objects")
     table.validate(full=True)
-    batches = table.select(schema.names).cast(schema).combine_chunks().to_batches()
-    return batches[0]
+    (rows,) = table.select(schema.names).cast(explicit).combine_chunks().to_batches()
+    return as_columns(rows, schema)
 
 
 def _halved(

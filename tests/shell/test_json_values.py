@@ -1,6 +1,7 @@
 """JSON of Kafka and of files: a value becomes that of its column, or its record is bad by name."""
 
 import datetime as dt
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -9,6 +10,10 @@ pytest.importorskip("confluent_kafka")
 
 from holdfast.shell.kafka.decoding import Decoded, Decoder, Records, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
+from holdfast.shell.storage.user_files import list_files
+from holdfast.shell.storage.user_rows import BadRow, FilesFormat, read_rows
+
+MOMENT = pa.timestamp("us", tz="UTC")
 
 
 def decoded(schema: pa.Schema, *values: bytes, kind: str = "json") -> Decoded:
@@ -64,3 +69,54 @@ def test_a_date_of_a_database_is_a_number_of_days() -> None:
     change = b'{"op": "c", "before": null, "after": {"day": 5}}'
     found = decoded(DAY, change, kind="debezium").batch.column("day").to_pylist()
     assert found == [dt.date(1970, 1, 6)]
+
+
+FLOATS = pa.schema(
+    [
+        ("f", pa.float32()),
+        ("s", pa.struct([("l", pa.list_(pa.float32()))])),
+    ]
+)
+NEAREST = [(b"0.1", 0.1), (b"-3.4028234e38", -3.4028234e38), (b"1e-60", 0.0), (b"16777217", 2**24)]
+
+
+@pytest.mark.parametrize(("text", "value"), NEAREST)
+def test_a_float_is_the_nearest_one(text: bytes, value: float) -> None:
+    found = decoded(FLOATS, b'{"f": ' + text + b"}").batch.column("f")
+    assert found.equals(pa.array([value], pa.float32()))
+
+
+def test_a_number_beyond_all_floats_is_a_bad_record_by_name() -> None:
+    given = [b'{"f": 1.5}', b'{"f": 1e300}', b'{"f": Infinity}', b'{"f": null}']
+    found = decoded(FLOATS, *given)
+    assert found.is_bad.tolist() == [False, True, False, False]
+    assert found.batch.column("f").to_pylist() == [1.5, None, float("inf"), None]
+    assert "column 'f' is not float: 1e+300 is too large" in error_of(FLOATS, given[1])
+    nested = b'{"s": {"l": [1, -1e39]}}'
+    assert "column 's.l[]' is not float: -1e+39 is too large" in error_of(FLOATS, nested)
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_number_beyond_all_floats_is_a_bad_line(tmp_path: Path, form: str) -> None:
+    at, schema = "2026-01-01T05:00:00Z", pa.schema([("at", MOMENT), ("f", pa.float32())])
+    infinite = "Infinity" if form == "json" else "inf"
+    lines = {
+        "json": [f'{{"at": "{at}", "f": {f}}}' for f in (0.5, infinite, "1e300", -0.5)],
+        "csv": [f"{at},{f}" for f in (0.5, infinite, "1e300", -0.5)],
+    }
+    found = parts(tmp_path, form, lines[form], schema)
+    values = [row["f"] for part in found if not isinstance(part, BadRow) for row in part.to_pylist()]
+    assert values == [0.5, float("inf"), -0.5]
+    (bad,) = [part for part in found if isinstance(part, BadRow)]
+    assert bad.number == 3
+    assert "column 'f' is not float: 1e+300 is too large" in bad.reason.replace("1e300", "1e+300")
+
+
+def parts(
+    place: Path, form: str, lines: list[str], schema: pa.Schema
+) -> list[pa.RecordBatch | BadRow]:
+    """What a source of files with dead letters makes of lines."""
+    (place / f"a.{form}").write_text("".join(f"{line}\n" for line in lines))
+    (listed,) = list_files(str(place))
+    of = FilesFormat(form, has_dead_letters=True)
+    return [part for found in read_rows(listed.file, of, schema, "at") for part in found.parts]

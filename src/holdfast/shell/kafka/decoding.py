@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.few_records import read_few
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
-from holdfast.shell.storage.json_values import as_columns, as_read
+from holdfast.shell.storage.json_values import as_columns, as_read, require_floats
 
 FORMATS = ("bytes", "string", "json", "arrow", DEBEZIUM, *REGISTERED)
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
@@ -373,18 +373,24 @@ def _read_json(
     if few is not None:
         return few
     text, explicit = b"\n".join(lines) + b"\n", schema if has_days else as_read(schema)
+    rows = _read_lines(text, len(lines), explicit)
+    require_floats(rows, explicit, partial(_read_lines, text, len(lines)))
+    return as_columns(rows, schema)
+
+
+def _read_lines(text: bytes, count: int, schema: pa.Schema) -> pa.RecordBatch:
     table = arrow_json.read_json(
         pa.BufferReader(text),  # A file of Python's would be read by a thread that needs the GIL.
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=arrow_json.ParseOptions(
-            explicit_schema=explicit, unexpected_field_behavior="ignore"
+            explicit_schema=schema, unexpected_field_behavior="ignore"
         ),
     )
-    if table.num_rows != len(lines):
-        raise ValueError(f"{len(lines)} records hold {table.num_rows} JSON objects")
+    if table.num_rows != count:
+        raise ValueError(f"{count} records hold {table.num_rows} JSON objects")
     table.validate(full=True)
-    (rows,) = table.select(schema.names).cast(explicit).combine_chunks().to_batches()
-    return as_columns(rows, schema)
+    (rows,) = table.select(schema.names).cast(schema).combine_chunks().to_batches()
+    return rows
 
 
 def _halved(

@@ -15,6 +15,7 @@ from pyarrow import types
 
 _ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
 """A time of the day comes before a zone: the end of `2026-11-25` is none."""
+_INFINITY: Final = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 
 
 def as_type(values: pa.Array, to: pa.DataType) -> pa.Array:
@@ -35,7 +36,16 @@ def as_type(values: pa.Array, to: pa.DataType) -> pa.Array:
     of, is_inexact = values.type, types.is_floating(to) or types.is_decimal(to)
     if types.is_floating(of) and is_inexact and not _is_same(made.cast(of), values):
         raise ValueError(f"the file has {of}, and values that are none of {to}")
+    if types.is_floating(to) and _is_text(of) and has_infinity(made):
+        beyond = pc.and_(pc.is_inf(made), pc.invert(pc.match_substring_regex(values, _INFINITY)))
+        if pc.any(beyond).as_py():
+            raise ValueError(f"{values.filter(beyond)[0]} is too large")
     return made
+
+
+def has_infinity(values: pa.Array) -> bool:
+    """Whether one of some floating-point numbers is infinite."""
+    return bool(pc.any(pc.is_inf(values)).as_py())
 
 
 def _times(values: pa.Array, to: pa.DataType) -> pa.Array:

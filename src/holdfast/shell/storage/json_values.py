@@ -1,6 +1,8 @@
 """JSON's values as those of columns: what Arrow's reader would take for something else is an error.
 
-A date is a text to JSON, such as `2026-11-25`; Arrow takes numbers for one, and no texts.
+- A date is a text to JSON, such as `2026-11-25`; Arrow takes numbers for one, and no texts.
+- A number for a FLOAT is the nearest one that there is; of one beyond all of them Arrow makes an
+  infinity. `Infinity` is one.
 """
 
 from __future__ import annotations
@@ -8,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.shell.storage.column_values import has_infinity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def as_read(schema: pa.Schema) -> pa.Schema:
@@ -30,6 +35,52 @@ def _with_parts(field: pa.Field, of_part: Callable[[pa.DataType], pa.DataType]) 
     if pa.types.is_list(of):
         return field.with_type(pa.list_(_with_parts(of.value_field, of_part)))
     return field.with_type(of_part(of))
+
+
+def require_floats(
+    rows: pa.RecordBatch, schema: pa.Schema, read: Callable[[pa.Schema], pa.RecordBatch]
+) -> None:
+    """Raise `ValueError` if a number was too large for its column of FLOAT; it names the column.
+
+    Args:
+        rows: As they were read.
+        schema: By which.
+        read: Reads them by another one. Cost: only if there is an infinity among them.
+    """
+    own = [*_parts_of(rows, schema)]
+    if not any(_is_float(part) and has_infinity(part) for _, part in own):
+        return
+    wider = pa.schema([_with_parts(field, _floats_as_doubles) for field in schema])
+    for (path, part), (_, wide) in zip(own, _parts_of(read(wider), wider), strict=True):
+        if _is_float(part):
+            is_cut = pc.and_(pc.is_inf(part), pc.is_finite(wide))
+            if pc.any(is_cut).as_py():
+                first = wide.filter(is_cut)[0]
+                raise ValueError(f"column {path!r} is not {part.type}: {first} is too large")
+
+
+def _is_float(part: pa.Array) -> bool:
+    return bool(pa.types.is_float32(part.type))
+
+
+def _floats_as_doubles(of: pa.DataType) -> pa.DataType:
+    return pa.float64() if pa.types.is_float32(of) else of
+
+
+def _parts_of(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[tuple[str, pa.Array]]:
+    """What holds nothing in it, by its path: `a.b[]` is the field b, a list, of the column a."""
+    for field in schema:
+        yield from _parts(field.name, rows.column(field.name))
+
+
+def _parts(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    if pa.types.is_struct(values.type):
+        for number, field in enumerate(values.type):
+            yield from _parts(f"{path}.{field.name}", values.field(number))
+    elif pa.types.is_list(values.type):
+        yield from _parts(f"{path}[]", values.values)
+    else:
+        yield path, values
 
 
 def as_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

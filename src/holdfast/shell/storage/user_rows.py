@@ -28,7 +28,7 @@ from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
-from holdfast.shell.storage.column_values import as_type, require_names
+from holdfast.shell.storage.column_values import as_type, has_infinity, require_names
 from holdfast.shell.storage.exact_orc import orc_difference, require_new_calendar
 from holdfast.shell.storage.exact_parquet import difference, why_not_of_folders
 from holdfast.shell.storage.exact_texts import (
@@ -40,6 +40,7 @@ from holdfast.shell.storage.exact_texts import (
     require_plain_values,
     why_not_of_text,
 )
+from holdfast.shell.storage.json_values import as_read, require_floats
 from holdfast.shell.storage.parquet_ends import KeepsNone, groups_kept
 from holdfast.shell.storage.parquet_times import (
     GroupTimes,
@@ -575,17 +576,8 @@ def _csv(
         blocks, first = _with_first(rest, blocks), 2
     included = [name for name in names if name in wanted] or names[:1]
     read = [field for field in schema if field.name in included]
-    ways = [
-        csv.ConvertOptions(
-            column_types=types,
-            include_columns=included,
-            null_values=[""],
-            strings_can_be_null=True,
-            true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-        )
-        for types in _ways_of_times(schema)
-    ]
+    ways = [_converting(types, included) for types in _ways_of_times(schema)]
+    as_texts = _converting(_as_text(schema, pa.types.is_floating), included)
 
     def parse(block: bytes, _: int) -> pa.RecordBatch:
         if not block.strip():
@@ -593,7 +585,10 @@ def _csv(
         reading = csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         for way in list(ways):
             try:
-                return _one(csv.read_csv(pa.BufferReader(block), reading, parsing, way))
+                rows = _one(csv.read_csv(pa.BufferReader(block), reading, parsing, way))
+                if of.is_exact or not _may_be_too_large(rows):
+                    return rows
+                return _one(csv.read_csv(pa.BufferReader(block), reading, parsing, as_texts))
             except pa.ArrowInvalid:
                 if way is ways[-1]:
                     raise
@@ -604,6 +599,24 @@ def _csv(
     if of.is_exact:
         return _in_lines(blocks, first, csv_exactly(parse, sep, names, read))
     return _in_lines(blocks, first, parse)
+
+
+def _converting(types: pa.Schema, included: list[str]) -> Any:
+    from pyarrow import csv
+
+    return csv.ConvertOptions(
+        column_types=types,
+        include_columns=included,
+        null_values=[""],
+        strings_can_be_null=True,
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
+    )
+
+
+def _may_be_too_large(rows: pa.RecordBatch) -> bool:
+    """Whether a number is infinite, which Arrow also makes of one that is too large."""
+    return any(pa.types.is_floating(each.type) and has_infinity(each) for each in rows.columns)
 
 
 def _ways_of_times(schema: pa.Schema) -> list[pa.Schema]:
@@ -640,20 +653,23 @@ def _json(
 ) -> Iterator[Chunk]:
     from pyarrow import json
 
-    explicit = pa.schema(
-        field.with_type(pa.string()) if pa.types.is_date(field.type) else field
-        for field in _as_text(schema)  # A date of JSON is a text; Arrow takes numbers for one.
-        if field.name in wanted
-    )
-    parsing = json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore")
+    explicit = as_read(_as_text(pa.schema([f for f in schema if f.name in wanted])))
 
     def parse(block: bytes, lines: int) -> pa.RecordBatch:
         if not block.strip():
             return _empty_rows(0)
         reading = json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        found = _one(json.read_json(pa.BufferReader(block), reading, parsing))
+
+        def read_by(explicit: pa.Schema) -> pa.RecordBatch:
+            parsing = json.ParseOptions(
+                explicit_schema=explicit, unexpected_field_behavior="ignore"
+            )
+            return _one(json.read_json(pa.BufferReader(block), reading, parsing))
+
+        found = read_by(explicit)
         if found.num_rows != lines:  # An empty line, or one with two records.
             raise ValueError(f"{lines} lines hold {found.num_rows} records")
+        require_floats(found, explicit, read_by)
         return found
 
     blocks = _unmarked(_blocks(source), of)
@@ -661,10 +677,19 @@ def _json(
     return _in_lines(blocks, 1, json_exactly(parse, read) if of.is_exact else parse)
 
 
-def _as_text(schema: pa.Schema) -> pa.Schema:
-    """How a text holds the columns: times are converted once it is known which have a zone."""
-    fields = (f.with_type(pa.string()) if pa.types.is_timestamp(f.type) else f for f in schema)
-    return pa.schema(fields)
+def _as_text(
+    schema: pa.Schema, is_too: Callable[[pa.DataType], bool] = pa.types.is_timestamp
+) -> pa.Schema:
+    """How a text holds the columns: times are converted once it is known which have a zone.
+
+    Args:
+        schema: The columns.
+        is_too: Whether a type is to be converted then, too.
+    """
+    return pa.schema(
+        f.with_type(pa.string()) if pa.types.is_timestamp(f.type) or is_too(f.type) else f
+        for f in schema
+    )
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:

@@ -137,6 +137,7 @@ def test_ordinary_records_are_read(values: list[bytes], monkeypatch: pytest.Monk
         [b'{"price":1e400}'],
         [b'{"name":"\\ud83d"}'],
         [b'{"more":"\\ud83d"}'],
+        [b'{"Name":"x"}'],
         [b'{"more":{"x":1}}'],
         [b'{"id":NaN}'],
         [b'{"id":9223372036854775808}'],

@@ -105,11 +105,63 @@ def test_a_number_beyond_all_floats_is_a_bad_line(tmp_path: Path, form: str) -> 
         "csv": [f"{at},{f}" for f in (0.5, infinite, "1e300", -0.5)],
     }
     found = parts(tmp_path, form, lines[form], schema)
-    values = [row["f"] for part in found if not isinstance(part, BadRow) for row in part.to_pylist()]
-    assert values == [0.5, float("inf"), -0.5]
     (bad,) = [part for part in found if isinstance(part, BadRow)]
+    good = [part for part in found if not isinstance(part, BadRow)]
+    values = [row["f"] for part in good for row in part.to_pylist()]
+    assert values == [0.5, float("inf"), -0.5]
     assert bad.number == 3
     assert "column 'f' is not float: 1e+300 is too large" in bad.reason.replace("1e300", "1e+300")
+
+
+NAMED = pa.schema(
+    [
+        ("at", MOMENT),
+        ("n", pa.int64()),
+        ("größe", pa.int64()),
+        ("s", pa.struct([("a", pa.int64()), ("l", pa.list_(pa.struct([("b", pa.int64())])))])),
+    ]
+)
+RENAMED = {
+    '"N": 1': "column 'N', and none 'n'",
+    '"\\u004e": 1': "column 'N', and none 'n'",
+    '"GRÖSSE": 1, "GRÖßE": 1': "column 'GRÖßE', and none 'größe'",
+    '"s": {"A": 1, "l": null}': "field 's.A', and none 's.a'",
+    '"s": {"a": 1, "l": [{"b": 1}, {"B": 1}]}': "field 's.l[].B', and none 's.l[].b'",
+}
+NOT_RENAMED = (
+    '"more": "N", "s": null',
+    '"n": null, "N": 2',
+    '"n": 1, "N": 2, "s": {"a": 1, "A": 2}',
+    '"more": {"N": 1}',
+    '"more": "a \\"N\\": 1"',
+    '"more": "\\u004e"',
+)
+
+
+@pytest.mark.parametrize("fields", RENAMED)
+def test_a_field_in_other_capitals_is_bad_by_name(tmp_path: Path, fields: str) -> None:
+    at = '"at": "2026-01-01T05:00:00Z"'
+    record = f"{{{at}, {fields}}}"
+    assert RENAMED[fields] in error_of(NAMED, record.encode())
+    only = pa.schema([NAMED.field("n")])  # Such records are read without Arrow, if there are few.
+    assert ("and none 'n'" in error_of(only, record.encode())) is ("'n'" in RENAMED[fields])
+    good, bad = parts(tmp_path, "json", [f'{{{at}, "n": 1}}', record], NAMED)
+    assert isinstance(good, pa.RecordBatch)
+    assert isinstance(bad, BadRow)
+    assert RENAMED[fields] in bad.reason
+
+
+@pytest.mark.parametrize("fields", NOT_RENAMED)
+def test_another_field_or_a_value_is_no_renamed_column(tmp_path: Path, fields: str) -> None:
+    record = f'{{"at": "2026-01-01T05:00:00Z", {fields}}}'
+    assert not error_of(NAMED, record.encode())
+    (good,) = parts(tmp_path, "json", [record], NAMED)
+    assert isinstance(good, pa.RecordBatch)
+
+
+def test_columns_that_differ_in_capitals_alone_are_two() -> None:
+    schema = pa.schema([("n", pa.int64()), ("N", pa.int64())])
+    assert not error_of(schema, b'{"N": 1}')
 
 
 def parts(

@@ -29,7 +29,7 @@ from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.few_records import read_few
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
-from holdfast.shell.storage.json_values import as_columns, as_read, require_floats
+from holdfast.shell.storage.json_values import as_columns, as_read, require_capitals, require_floats
 
 FORMATS = ("bytes", "string", "json", "arrow", DEBEZIUM, *REGISTERED)
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
@@ -365,9 +365,7 @@ def _json_line(value: bytes | None) -> bytes | None:
     return line
 
 
-def _read_json(
-    lines: list[bytes], schema: pa.Schema, *, has_days: bool = False
-) -> pa.RecordBatch:
+def _read_json(lines: list[bytes], schema: pa.Schema, *, has_days: bool = False) -> pa.RecordBatch:
     """Rows of lines with an object each; `has_days`: a date is a number of days, and no text."""
     few = read_few(lines, schema)
     if few is not None:
@@ -375,6 +373,7 @@ def _read_json(
     text, explicit = b"\n".join(lines) + b"\n", schema if has_days else as_read(schema)
     rows = _read_lines(text, len(lines), explicit)
     require_floats(rows, explicit, partial(_read_lines, text, len(lines)))
+    require_capitals(rows, text, schema)
     return as_columns(rows, schema)
 
 

@@ -76,6 +76,9 @@ def _wanted(rows: list[dict[str, Any]], names: Sequence[str]) -> tuple[list[Sequ
         with suppress(KeyError):
             return list(zip(*map(itemgetter(*names), rows), strict=True)), 0
     others = [value for row in rows for name, value in row.items() if name not in names]
+    folded = {name.lower() for name in names}
+    if any(name.lower() in folded for row in rows for name in row.keys() - names):
+        raise ValueError("other capitals")
     if not all(map(_is_simple, others)):
         raise ValueError("odd")
     wanted: list[Sequence[Any]] = [[row.get(name) for row in rows] for name in names]

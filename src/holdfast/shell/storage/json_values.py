@@ -3,11 +3,15 @@
 - A date is a text to JSON, such as `2026-11-25`; Arrow takes numbers for one, and no texts.
 - A number for a FLOAT is the nearest one that there is; of one beyond all of them Arrow makes an
   infinity. `Infinity` is one.
+- A field with its name in other capitals is passed over, and what it is meant for is null.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +19,9 @@ import pyarrow.compute as pc
 from holdfast.shell.storage.column_values import has_infinity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+_ESCAPED_NAME: Final = re.compile(rb'\\u[0-9a-fA-F]{4}[^"\\]*"\s*:')
 
 
 def as_read(schema: pa.Schema) -> pa.Schema:
@@ -97,3 +103,90 @@ def as_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         except pa.ArrowException as error:
             raise ValueError(f"column {field.name!r} is not {field.type}: {error}") from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def require_capitals(rows: pa.RecordBatch, text: bytes, schema: pa.Schema) -> None:
+    """Raise `ValueError` if a record has a field of the schema in other capitals, and not itself.
+
+    Args:
+        rows: As they were read. Cost: without nulls in them nothing is looked for.
+        text: Of which: lines with an object each.
+        schema: By which.
+    """
+    names = {n for f in schema if _has_null(rows.column(f.name)) for n in _names(f)}
+    if not names:
+        return
+    lowered = text.lower()
+    is_plain = b"\\u" not in text or _ESCAPED_NAME.search(text) is None
+    if is_plain and not any(_may_be_otherwise(name, text, lowered) for name in names):
+        return
+    for line in text.split(b"\n"):
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except RecursionError:
+                raise ValueError("it is nested too deeply") from None
+            _require_names(record, schema, "")
+
+
+def _has_null(values: pa.Array) -> bool:
+    """Whether there is a null, at any depth."""
+    if values.null_count:
+        return True
+    if pa.types.is_struct(values.type):
+        return any(_has_null(values.field(number)) for number in range(values.type.num_fields))
+    return bool(pa.types.is_list(values.type)) and _has_null(values.values)
+
+
+def _names(field: pa.Field) -> Iterator[str]:
+    """A field's name, and those in it."""
+    yield field.name
+    yield from _names_in(field.type)
+
+
+def _names_in(of: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(of):
+        for field in of:
+            yield from _names(field)
+    elif pa.types.is_list(of):
+        yield from _names_in(of.value_type)
+
+
+def _may_be_otherwise(name: str, text: bytes, lowered: bytes) -> bool:
+    """Whether a text may have a field of that name in other capitals; `lowered` is its lower case.
+
+    A count is quick, and the search is not, which tells a field from a value.
+    """
+    if not name.isascii() or json.dumps(name) != f'"{name}"':
+        return True
+    own = f'"{name}"'.encode()
+    if text.count(own) == lowered.count(own.lower()):
+        return False
+    return _otherwise(name).search(text) is not None
+
+
+@cache
+def _otherwise(name: str) -> re.Pattern[bytes]:
+    own = re.escape(name.encode())
+    return re.compile(rb'"(?!%b")(?i:%b)"\s*:' % (own, own))
+
+
+def _require_names(value: Any, fields: Iterable[pa.Field], path: str) -> None:
+    """The same of an object, the fields of its type, and where it lies."""
+    known = {field.name: field.type for field in fields}
+    others = {name.lower(): name for name in value if name not in known}
+    for name, of in known.items():
+        if name in value:
+            _require_names_in(value[name], of, f"{path}{name}")
+        elif (other := others.get(name.lower())) is not None:
+            what = "field" if path else "column"
+            said = f"it has a {what} {path + other!r}, and none {path + name!r}"
+            raise ValueError(f"{said}; rename it where it is written")
+
+
+def _require_names_in(value: Any, of: pa.DataType, path: str) -> None:
+    if isinstance(value, dict) and pa.types.is_struct(of):
+        _require_names(value, of, f"{path}.")
+    elif isinstance(value, list) and pa.types.is_list(of):
+        for each in value:
+            _require_names_in(each, of.value_type, f"{path}[]")

@@ -40,7 +40,7 @@ from holdfast.shell.storage.exact_texts import (
     require_plain_values,
     why_not_of_text,
 )
-from holdfast.shell.storage.json_values import as_read, require_floats
+from holdfast.shell.storage.json_values import as_read, require_capitals, require_floats
 from holdfast.shell.storage.parquet_ends import KeepsNone, groups_kept
 from holdfast.shell.storage.parquet_times import (
     GroupTimes,
@@ -670,6 +670,8 @@ def _json(
         if found.num_rows != lines:  # An empty line, or one with two records.
             raise ValueError(f"{lines} lines hold {found.num_rows} records")
         require_floats(found, explicit, read_by)
+        if not of.is_exact:  # To Spark such a field is another one, and the column null.
+            require_capitals(found, block, explicit)
         return found
 
     blocks = _unmarked(_blocks(source), of)

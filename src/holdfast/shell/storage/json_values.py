@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.shell.storage.column_values import has_infinity
+from holdfast.shell.storage.column_values import as_type, has_infinity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -97,10 +97,9 @@ def as_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     columns = []
     for field in schema:
-        column = rows.column(field.name)
         try:
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        except pa.ArrowException as error:
+            columns.append(as_type(rows.column(field.name), field.type, field.name))
+        except (pa.ArrowException, ValueError) as error:
             raise ValueError(f"column {field.name!r} is not {field.type}: {error}") from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

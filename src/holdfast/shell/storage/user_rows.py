@@ -28,7 +28,12 @@ from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
-from holdfast.shell.storage.column_values import as_type, has_infinity, require_names
+from holdfast.shell.storage.column_values import (
+    as_type,
+    has_infinity,
+    require_columns,
+    require_names,
+)
 from holdfast.shell.storage.exact_orc import orc_difference, require_new_calendar
 from holdfast.shell.storage.exact_parquet import difference, why_not_of_folders
 from holdfast.shell.storage.exact_texts import (
@@ -386,7 +391,7 @@ class _Making:
                 value = pa.array([self.named[field.name]], pa.string())
                 return pa.repeat(as_type(value, field.type)[0], count)
             if field.name in present and field.name in self.wanted:
-                made = as_type(present[field.name], field.type)
+                made = as_type(present[field.name], field.type, field.name)
                 if made.null_count and not field.nullable:
                     raise ValueError("a value is null")
                 return made
@@ -439,7 +444,7 @@ def _parquet(
         reason := difference(opened, [schema.field(name) for name in sorted(wanted)])
     ):
         raise ValueError(f"{reason}; {_OFF}")
-    require_names(opened.schema_arrow.names, schema, wanted)
+    require_columns(opened.schema_arrow, schema, wanted)
     columns = [name for name in schema.names if name in wanted & set(opened.schema_arrow.names)]
     if not columns:  # Nothing is wanted but how many rows there are.
         count = opened.metadata.num_rows
@@ -481,7 +486,7 @@ def _orc(
         reason := orc_difference(opened, [schema.field(name) for name in sorted(wanted)])
     ):
         raise ValueError(f"{reason}; {_OFF}")
-    require_names(opened.schema.names, schema, wanted)
+    require_columns(opened.schema, schema, wanted)
     columns = [name for name in schema.names if name in wanted & set(opened.schema.names)]
     for stripe in range(opened.nstripes):
         rows = opened.read_stripe(stripe, columns=columns or opened.schema.names[:1])
@@ -495,7 +500,7 @@ def _arrow(
     source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], *__: Any
 ) -> Iterable[pa.RecordBatch]:
     opened = pa.ipc.open_file(source)
-    require_names(opened.schema.names, schema, wanted)
+    require_columns(opened.schema, schema, wanted)
     return (opened.get_batch(number) for number in range(opened.num_record_batches))
 
 

@@ -219,3 +219,12 @@ def test_a_field_of_a_registered_record_that_has_become_wider_is_taken() -> None
     row = rows_of([given, {"f": float("nan")}], OLD).to_pylist()[0]
     del given["more"]
     assert row == {**dict.fromkeys(OLD.names), **given}
+
+
+def test_a_field_of_a_registered_record_in_other_capitals_is_named() -> None:
+    of = pa.schema([("n", pa.int64()), ("s", pa.list_(pa.struct([("a", pa.int64())])))])
+    assert rows_of([{"n": 1, "N": 2, "s": [{"a": 1}, None]}], of).to_pylist()[0]["n"] == 1
+    with pytest.raises(ValueError, match="column 'N', and none 'n'"):
+        rows_of([{"n": 1}, {"N": 1}], of)
+    with pytest.raises(ValueError, match=r"field 's\[\]\.A', and none 's\[\]\.a'"):
+        rows_of([{"s": [{"A": 1}]}], of)

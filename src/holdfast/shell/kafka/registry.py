@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.shell.kafka.client import KafkaError
+from holdfast.shell.storage.json_values import require_fields
 
 FORMATS: Final = ("avro", "protobuf")
 """Of values whose schemas a registry has."""
@@ -254,7 +255,14 @@ def _type(given: Any, name: str) -> pa.DataType:
 
 
 def rows_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Records as rows. Raises `TypeError` if a field is of another kind than its column."""
+    """Records as rows.
+
+    Raises:
+        TypeError: A field is of another kind than its column.
+        ValueError: A field has a column's name in other capitals.
+    """
+    for row in rows:
+        require_fields(row, schema)
     columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

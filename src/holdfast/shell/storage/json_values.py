@@ -125,7 +125,7 @@ def require_capitals(rows: pa.RecordBatch, text: bytes, schema: pa.Schema) -> No
                 record = json.loads(line)
             except RecursionError:
                 raise ValueError("it is nested too deeply") from None
-            _require_names(record, schema, "")
+            require_fields(record, schema)
 
 
 def _has_null(values: pa.Array) -> bool:
@@ -170,8 +170,14 @@ def _otherwise(name: str) -> re.Pattern[bytes]:
     return re.compile(rb'"(?!%b")(?i:%b)"\s*:' % (own, own))
 
 
-def _require_names(value: Any, fields: Iterable[pa.Field], path: str) -> None:
-    """The same of an object, the fields of its type, and where it lies."""
+def require_fields(value: dict[str, Any], fields: Iterable[pa.Field], path: str = "") -> None:
+    """Raise `ValueError` if a record has a field in other capitals, and not itself.
+
+    Args:
+        value: Of a record, or of a struct in it.
+        fields: That it should have.
+        path: Where it lies.
+    """
     known = {field.name: field.type for field in fields}
     others = {name.lower(): name for name in value if name not in known}
     for name, of in known.items():
@@ -185,7 +191,7 @@ def _require_names(value: Any, fields: Iterable[pa.Field], path: str) -> None:
 
 def _require_names_in(value: Any, of: pa.DataType, path: str) -> None:
     if isinstance(value, dict) and pa.types.is_struct(of):
-        _require_names(value, of, f"{path}.")
+        require_fields(value, of, f"{path}.")
     elif isinstance(value, list) and pa.types.is_list(of):
         for each in value:
             _require_names_in(each, of.value_type, f"{path}[]")

@@ -11,6 +11,7 @@ from holdfast.core.model.changes import CHANGE_FIELD, DELETE, INSERT, UPDATE_AFT
 from holdfast.core.model.ids import BEGINNING_US, StreamId
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.driver.data_source import HoldfastSource
+from holdfast.driver.sink_keys import say_sink_keys, sink_keys_at
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.logs import open_writer
 
@@ -78,3 +79,39 @@ def test_what_is_no_changelog_or_has_nested_columns_is_refused_by_name(tmp_path:
     logged(tmp_path / "nested", 0, nested, [([1], INSERT)])
     with pytest.raises(StorageError, match=r"nested columns \(list\)"):
         table_at(tmp_path / "nested")
+
+
+def test_rows_that_replace_each_other_are_a_table_by_the_key_that_the_location_says(
+    tmp_path: Path,
+) -> None:
+    rows = [("a", 1), (None, 1), ("b", 1), ("a", 2), (None, 2), ("a", None)]
+    logged(tmp_path, 0, pa.schema(COLUMNS), [*rows])
+    logged(tmp_path, 1, pa.schema(COLUMNS), [("c", 1), ("c", 2)])
+    with pytest.raises(StorageError, match=r"counts is no changelog.*no key is known"):
+        table_at(tmp_path)
+    say_sink_keys(str(tmp_path), {"counts": ("word",), "other": None})
+    assert table_at(tmp_path) == [("a", None), ("b", 1), ("c", 2), (None, 2)]
+    with pytest.raises(StorageError, match="options table and types: give one"):
+        table_at(tmp_path, types="all")
+    logged(tmp_path, 2, pa.schema(COLUMNS), [("b", 3)])  # After another parallelism.
+    with pytest.raises(StorageError, match="one key are in several streams"):
+        table_at(tmp_path)
+
+
+def test_without_a_key_the_newest_row_is_the_table(tmp_path: Path) -> None:
+    logged(tmp_path, 0, pa.schema(COLUMNS), [("a", 1), ("b", 2)])
+    say_sink_keys(str(tmp_path), {"counts": ()})
+    assert table_at(tmp_path) == [("b", 2)]
+
+
+def test_a_sink_whose_key_has_changed_has_none_from_then_on(tmp_path: Path) -> None:
+    logged(tmp_path, 0, pa.schema(COLUMNS), [("a", 1)])
+    for keys in (("word",), ("word",), ("word", "n"), ("word",)):
+        say_sink_keys(str(tmp_path), {"counts": keys})
+        say_sink_keys(str(tmp_path), {"other": ("x",)})
+    assert sink_keys_at(str(tmp_path)) == {"counts": None, "other": ("x",)}
+    with pytest.raises(StorageError, match="no key is known"):
+        table_at(tmp_path)
+    (tmp_path / "sinks.json").write_bytes(b'{"replaced_by": ')
+    with pytest.raises(StorageError, match=r"sinks\.json"):
+        table_at(tmp_path)

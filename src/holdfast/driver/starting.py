@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.api.protections import Protection, Protections, Uncoordinated
+from holdfast.api.replaced_rows import replaced_by
 from holdfast.api.steps import FromFiles, FromFrame
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
@@ -31,6 +32,7 @@ from holdfast.driver.query import Query, Running
 from holdfast.driver.request import Request, ports_of, session_options
 from holdfast.driver.rescaling import Rescaling, draining_plan
 from holdfast.driver.scans import SETTING as READ_FILES_IN_NODES
+from holdfast.driver.sink_keys import say_sink_keys
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
 from holdfast.driver.user_files import recorder_of
@@ -382,6 +384,9 @@ def _launched(
         _LOG.warning("%s", raised)
     if store is not None:
         _describe_operators(location, describe_operators(plan, store))
+    flow = request.flow
+    logs = {name: step for name, step in flow.sinks.items() if name not in flow.outside_sinks}
+    say_sink_keys(location, {name: replaced_by(step) for name, step in logs.items()})
     spec = _launch_spec(request, plan, store)
     return plan, Cluster(spark, spec, executors, journal, lease.end), chunks
 

@@ -79,7 +79,8 @@ READ_OPTIONS: Final = {
     "types": "of a sink: `stable` (default); `all`: tentative ones too, and what is undone and "
     "corrected, in order, with `_type`, `_tuple_id`, `_run`, `_missing`, `_share`; `current`: the "
     "best known now, which is for batch only",
-    "table": "`true`: of a sink that is a changelog the rows that there are; batch only",
+    "table": "`true`: of a sink of a changelog, or of running results, the rows that stand; batch "
+    "only",
     "late": "`true`: of a source's log the late tuples instead; batch only",
     "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
     "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",

@@ -43,7 +43,7 @@ _OWN_NAMES: Final = frozenset(
             "view",
         ),
         *("chunks", "spill", "checkpoint", "dataflow.txt", "location.id", "lock"),
-        *("measurements.json", "operators.json", ".spare", ".drafts"),
+        *("measurements.json", "operators.json", "sinks.json", ".spare", ".drafts"),
     )
 )
 

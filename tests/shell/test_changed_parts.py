@@ -50,8 +50,10 @@ def read(
     values: list[Any] = []
     for found in read_rows(listed.file, FilesFormat(form, (), aside), schema, "at"):
         for part in found.parts:
-            is_bad = isinstance(part, BadRow)
-            values += [part.reason] if is_bad else part.column("c").to_pylist()  # type: ignore
+            if isinstance(part, BadRow):
+                values.append(part.reason)
+            else:
+                values += part.column("c").to_pylist()
     return values
 
 

@@ -11,7 +11,9 @@ from holdfast.nexmark.source import NexmarkSource
 
 
 def bids() -> Stream:
-    return Dataflow("test").source_generator(NexmarkSource("bid", 100, NexmarkConfig()))
+    return Dataflow("test").source_generator(
+        NexmarkSource("bid", 100, NexmarkConfig()), name="bids"
+    )
 
 
 def counts(*keys: str) -> Stream:

@@ -31,13 +31,9 @@ def replaced_by(step: Step) -> tuple[str, ...] | None:
             return (*_WINDOW, *keys)
         case Select(expressions):
             before = replaced_by(step.inputs[0])
-            names = {
-                each.columns[0]: each.name
-                for each in expressions
-                if each.columns and each.sql in (each.columns[0], quoted(each.columns[0]))
-            }
-            if before is None or any(column not in names for column in before):
-                return None
-            return tuple(names[column] for column in before)
+            name_of = {expression.sql: expression.name for expression in expressions}
+            found = [name_of.get(key, name_of.get(quoted(key))) for key in before or ()]
+            kept = tuple(name for name in found if name is not None)
+            return None if before is None or len(kept) < len(before) else kept
         case _:
             return None

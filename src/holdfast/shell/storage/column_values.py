@@ -57,7 +57,7 @@ def _as_part(values: pa.Array, to: pa.DataType, path: str) -> pa.Array:
     if types.is_map(to):
         return _as_map(values, to, path)
     lists = values.cast(pa.list_(values.type.value_field))
-    part = _part(lists.flatten(), to.value_field, f"{path}[]")
+    part = _nested_part(lists.flatten(), to.value_field, f"{path}[]")
     return pa.ListArray.from_arrays(_offsets(lists), part, type=to, mask=lists.is_null())
 
 
@@ -74,7 +74,7 @@ def _has_needed(of: pa.DataType) -> bool:
     return any(not part.nullable or _has_needed(part.type) for part in parts)
 
 
-def _part(values: pa.Array, to: pa.Field, path: str) -> pa.Array:
+def _nested_part(values: pa.Array, to: pa.Field, path: str) -> pa.Array:
     made = _as_part(values, to.type, path)
     if made.null_count and not to.nullable:
         raise ValueError(f"{path} is not {to.type} NOT NULL: a value is null")
@@ -95,7 +95,7 @@ def _as_struct(values: pa.Array, to: pa.DataType, path: str) -> pa.Array:
             continue
         given = values.field(has.index(field.name))  # What lies beneath a null is nothing.
         given = given if is_whole else given.filter(is_there)
-        part = _part(given, field, f"{path}.{field.name}")
+        part = _nested_part(given, field, f"{path}.{field.name}")
         parts.append(part if is_whole else _spread(part, is_there))
     return pa.StructArray.from_arrays(parts, fields=[*to], mask=values.is_null())
 
@@ -111,8 +111,8 @@ def _as_map(values: pa.Array, to: pa.DataType, path: str) -> pa.Array:
         return pa.array([], to)
     whole = values.take(pa.array(range(len(values)), pa.int64()))  # Nulls hold nothing in it.
     first, last = whole.offsets[0].as_py(), whole.offsets[-1].as_py()
-    keys = _part(whole.keys[first:last], to.key_field, f"{path}{{key}}")
-    items = _part(whole.items[first:last], to.item_field, f"{path}{{}}")
+    keys = _nested_part(whole.keys[first:last], to.key_field, f"{path}{{key}}")
+    items = _nested_part(whole.items[first:last], to.item_field, f"{path}{{}}")
     is_null = pa.concat_arrays([whole.is_null(), pa.array([False])])
     offsets = pc.if_else(is_null, None, pc.subtract(whole.offsets, first))
     return pa.MapArray.from_arrays(offsets, keys, items).cast(to)

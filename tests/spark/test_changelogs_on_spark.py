@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from kills import kill
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
@@ -83,6 +84,26 @@ def test_counts_of_counts_come_and_go_as_the_rows_do(spark: SparkSession, tmp_pa
         query.to_dataframe("orders", as_table=True)
     with pytest.raises(OptionError, match="leave newest_by out"):
         query.to_dataframe("counts", as_table=True, newest_by=["who"])
+
+
+def test_results_that_replace_each_other_are_a_table_by_what_the_location_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A reader has the location alone, and no dataflow."""
+    flow = hf.Dataflow("running")
+    orders = flow.source(spark.sql(ORDERS), name="orders", time="at")
+    counts = orders.key_by("who").aggregate("count(*) AS n", emit="changes", name="counts")
+    counts.select("who AS customer", "n").sink("counts")
+    counts.filter("n > 100").sink("many")
+    location = str(tmp_path / "q")
+    assert flow.start(spark, checkpointLocation=location).awaitTermination(240)
+    frames = spark.read.format("holdfast").option("table", "true")
+    found = frames.option("stream", "counts").load(location)
+    spark.sql(ORDERS).createOrReplaceTempView("orders_now")
+    wanted = "SELECT who AS customer, count(*) AS n FROM orders_now GROUP BY who"
+    assert listed(found) == listed(spark.sql(wanted))
+    with pytest.raises(PySparkException, match=r"many is no changelog.* no key is known"):
+        frames.option("stream", "many").load(location)
 
 
 def test_a_full_join_takes_back_what_had_no_match(spark: SparkSession, tmp_path: Path) -> None:

@@ -309,14 +309,15 @@ class Arrivals:
             return 0
         return held
 
-    def full(self) -> tuple[StreamId, ...]:
-        """The streams of which nobody sends more, or reads a source, for want of room."""
+    def full(self) -> list[StreamId]:
+        """The source streams of which nobody sends more, or reads, for want of room."""
 
         def is_full(stream: InputStream) -> bool:
             room = stream.queue.room(self.held_of(stream), stream.decided_before)
             return room < (1 if stream.reading is None else stream.queue.reading_room)
 
-        return tuple(stream.spec.stream for stream in self.streams if is_full(stream))
+        full = [stream.spec for stream in self.streams if is_full(stream)]
+        return sorted({name for spec in full for name in spec.sources or (spec.stream,)})
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a queue, or what is known of all of them, is wrong."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,16 +23,17 @@ from holdfast.core.model.ids import (
     BEGINNING_US,
     NO_ID,
     NOBODY,
+    CheckpointId,
     Incarnation,
     NodeId,
     PointId,
     StreamId,
 )
 from holdfast.core.recovery.guarantee import Guarantee
-from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.core.replication.input_delay import DuringFailure
-from holdfast.sim.checkers import Kept, Lines, Trimming, Violation
+from holdfast.sim.checkers import Kept, Lines, RestartPoints, Tape, Trimming, Violation
 from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
 from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
 from holdfast.sim.checkers.waiting import Waiting
@@ -327,6 +328,18 @@ def test_a_driver_that_finds_an_older_point_has_lost_one_unless_nothing_is_kept_
         drivers_that_find(Guarantee.PRECISE, 140, 78)
     drivers_that_find(Guarantee.PRECISE, 78, 140)
     drivers_that_find(Guarantee.GAP, 140, 78)
+
+
+def test_only_who_was_replaced_meanwhile_may_begin_anew_behind_a_checkpoint() -> None:
+    node, checker = NodeId("op[0]"), RestartPoints(Tape())
+    stored = RestartPoint(3, checkpoint=CheckpointRef(CheckpointId(2, Incarnation(2)), 0))
+    checker.journalled((lives(3, node), PointNoted(node, Incarnation(3), stored)))
+    late: Any = SimpleNamespace(node=node, incarnation=Incarnation(2))
+    checker.restored(late, RestartPoint())
+    with pytest.raises(Violation, match=r"I-STORE.*begins anew, which was given up"):
+        checker.restored(
+            cast("Any", SimpleNamespace(node=node, incarnation=Incarnation(3))), RestartPoint()
+        )
 
 
 Look = tuple[int, int, int, int, int]

@@ -41,6 +41,14 @@ def test_a_replica_that_is_left_and_does_not_hear_of_it_ends() -> None:
     assert outcome.faults == {"isolate": 1}
 
 
+def test_a_replica_whose_outputs_are_full_goes_on_to_where_another_one_is() -> None:
+    """1. A node records what it made of one replica's tuples, and is replaced. 2. The other replica
+    is behind the first. 3. The replacement waits for the same tuples from it, beyond its bound.
+    """
+    outcome = simulate(Run(1010194))
+    assert outcome.invariant is None, outcome.violation
+
+
 def test_a_replacement_takes_nothing_tentative_that_its_state_has() -> None:
     """1. A node has processed all of a stream, up to its end, and is killed. 2. So is a replica of
     its producer, which begins further back. 3. The node failed at each of its tentative tuples.

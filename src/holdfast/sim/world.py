@@ -56,7 +56,7 @@ PATIENCE_US = 20_000_000
 """[I-LIVE] A run ends so long after its last fault and its last input, or it never will."""
 _FEW_TUPLES = 16
 _MORE_PATIENCE = 5
-"""Times as long, where inputs hold so few tuples: hundreds wait for credit, or each for the disk."""
+"""Times as long, where inputs hold so few: hundreds of tuples wait for credit, or for the disk."""
 
 
 @dataclass(slots=True)

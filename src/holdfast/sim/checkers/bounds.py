@@ -4,7 +4,8 @@ I-MEM    an input holds no more than its bound, and what a record that must be w
          come, has beyond it; what recorded passes are to take comes on top, which an incarnation
          before had taken within that bound; a sender sends no more than it was granted; a node
          with a full output queue stops working, unless it has not put out yet what an incarnation
-         before has sent on some stream, which others may wait for. [architecture §4]
+         before, or another replica, has sent on some stream: others may wait for that.
+         [architecture §4]
 I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
 """
 
@@ -17,7 +18,7 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.passes import passes_of
 from holdfast.core.model.ids import BEGINNING_US, NodeId, StreamId
 from holdfast.sim.checkers.base import Checker, Violation
-from holdfast.sim.workload.promises import touched_nodes
+from holdfast.sim.workload.promises import shared_streams, touched_nodes
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
@@ -53,7 +54,8 @@ class Bounds(Checker):
         self._touched: frozenset[NodeId] = frozenset()
         self._unsent_before = 0
         self._is_behind = False  # what an incarnation before has sent; before the present pass
-        self._sent: dict[StreamId, int] = {}  # by any incarnation, up to this id
+        self._sent: dict[StreamId, int] = {}  # by any incarnation of any replica, up to this id
+        self._shared: dict[StreamId, StreamId] = {}  # by the stream of a further replica
         self._turn = 0
         self._beyond: dict[StreamId, int] = {}  # what a whole record may have beyond the bound
         self._decided: dict[NodeId, tuple[int, ...]] = {}  # per input, what logged passes took
@@ -61,6 +63,7 @@ class Bounds(Checker):
     def begin(self, world: World) -> None:
         """Look how long the records are, and whose tuples are the same whoever sends them."""
         self._touched = touched_nodes(world.plans.values())
+        self._shared = shared_streams(world.plans.values())
         self._beyond = {
             stream: max((batch.count for batch in source.batches), default=1) - 1
             for stream, source in world.sources.items()
@@ -74,7 +77,10 @@ class Bounds(Checker):
             if self._turn % _EVERY == 0:
                 self._unsent_before = process.machine.statistics().unsent_tuples
                 next_ids = process.machine.positions()["next_ids"].items()
-                self._is_behind = any(i < self._sent.get(stream, 0) for stream, i in next_ids)
+                self._is_behind = any(
+                    next_id < self._sent.get(self._shared.get(stream, stream), 0)
+                    for stream, next_id in next_ids
+                )
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-MEM of queues, now and then."""
@@ -120,7 +126,8 @@ class Bounds(Checker):
                     f"{process.endpoint.name} sends {effect.stream} up to "
                     f"{effect.batch.next_id}, granted were {granted}",
                 )
-            self._sent[effect.stream] = max(self._sent.get(effect.stream, 0), effect.batch.next_id)
+            stream = self._shared.get(effect.stream, effect.stream)
+            self._sent[stream] = max(self._sent.get(stream, 0), effect.batch.next_id)
             sender = self._sender(process, effect.stream)
             self._check_times(sender, effect.batch)
             self._promise(sender, effect.batch.next_id, effect.batch.boundary_us)

@@ -9,7 +9,8 @@ I-CUT   a node that starts at a durable restart point puts out what was put out 
         state it rebuilds equals the state at the cut, and it asks for all it needs. Found by
         running a second node from the point over the recorded input, not by comparing watermarks.
 I-STORE a checkpoint that a node may be told to start from can be read, in all its parts, and a node
-        starts from no other. [SGuard §4.4]
+        starts from no other. One that was replaced while it stood still was told of former points:
+        it may begin anew, as nobody listens to it. [SGuard §4.4]
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ from holdfast.core.model.ids import (
 from holdfast.core.model.tuples import between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
-from holdfast.sim.checkers.base import Checker, DurablePoints, Entries, Violation
+from holdfast.sim.checkers.base import (
+    Checker,
+    DurablePoints,
+    Entries,
+    Violation,
+    incarnations_in,
+)
 from holdfast.sim.process_sinks import extent_of
 from holdfast.sim.store import Unreadable, load_checkpoint
 from holdfast.sim.workload.promises import shared_streams, skipping_streams, touched_nodes
@@ -196,6 +203,7 @@ class RestartPoints(Checker):
         self._points: list[tuple[NodeId, RestartPoint]] = []
         self._newest: dict[NodeId, RestartPoint] = {}
         self._forgotten: dict[tuple[NodeId, CheckpointId], None] = {}
+        self._incarnations: dict[NodeId, int] = {}
         self._world: World | None = None
 
     def begin(self, world: World) -> None:
@@ -204,6 +212,7 @@ class RestartPoints(Checker):
 
     def journalled(self, entries: Entries) -> None:
         """Remember the points that are replayed, and of the others the newest of each node."""
+        self._incarnations |= dict(incarnations_in(entries))
         for node, point in self._found.take(entries):
             if point.is_mirrored:
                 continue  # Its state is with a secondary, which says itself that it takes over.
@@ -232,6 +241,7 @@ class RestartPoints(Checker):
 
     def recovered(self, entries: Entries) -> None:
         """A point may be durable although its writer died before it could say so."""
+        self._incarnations |= dict(incarnations_in(entries))
         self._found = DurablePoints()
         for node, point in self._found.take(entries):
             if point.checkpoint is not None:
@@ -243,7 +253,8 @@ class RestartPoints(Checker):
         sequences = [] if newest is None else [p.sequence for p in newest.candidates()]
         if newest is not None and point.sequence > newest.sequence:
             raise Violation("I-STORE", f"{process.node} starts from {point.sequence}")
-        if point.checkpoint is None and 0 not in sequences:
+        is_replaced = process.incarnation < self._incarnations.get(process.node, 0)
+        if point.checkpoint is None and 0 not in sequences and not is_replaced:
             raise Violation("I-STORE", f"{process.node} begins anew, which was given up")
 
     def end(self, result: RunResult) -> None:

@@ -30,6 +30,12 @@ def test_every_invariant_holds_under_all_faults() -> None:
     assert sum(outcome.copies for outcome in outcomes) > SEEDS
 
 
+def test_a_host_that_is_away_takes_all_of_its_data_nodes_with_it() -> None:
+    """So it counts as the loss of each; two that hold both copies of a chunk may not be away."""
+    outcome = simulate_chunks(1011502)
+    assert outcome.invariant is None, outcome.violation
+
+
 def test_without_faults_nothing_is_copied_again() -> None:
     for seed in range(10):
         outcome = simulate_chunks(seed, with_faults=False)

@@ -479,10 +479,12 @@ class ChunkWorld:
         if not self.processes["master"].is_alive:
             return
         self._count(kind)
-        if self._may_lose(node) and self.scheduler.percent("faults", 50):
-            self.wounded[node] = self.lives[node]
+        host = self.host_of[node]
+        away = [each for each in self.host_of if self.host_of[each] == host]
+        if self._may_lose(*away) and self.scheduler.percent("faults", 50):
+            self.wounded |= {each: self.lives[each] for each in away}
             pause_us = self.scheduler.uniform("faults", 100_000, 3 * _REACH_TIMEOUT_MS * 1_000)
-            self._away_until_us[self.host_of[node]] = self.scheduler.now_us + pause_us
+            self._away_until_us[host] = self.scheduler.now_us + pause_us
         for each in self.host_of:
             process = self.processes[f"{each}#{self.lives[each]}"]
             if process.is_alive:
@@ -542,9 +544,9 @@ class ChunkWorld:
         if not self.is_quiet:
             self.scheduler.after(_REST_US, self._note_rest)
 
-    def _may_lose(self, node: str) -> bool:
-        """Whether a data node may lose chunks now, by what the store promises."""
-        return node in self.wounded or len(self.wounded) < self.settings.copies - 1
+    def _may_lose(self, *nodes: str) -> bool:
+        """Whether data nodes may lose chunks now, by what the store promises."""
+        return len({*self.wounded, *nodes}) < self.settings.copies or {*nodes} <= {*self.wounded}
 
     def _is_known(self, master: ChunkMaster, node: str) -> bool:
         """Whether the master has noticed the last loss of a data node, and has it back."""

@@ -99,6 +99,15 @@ def test_a_coordinator_that_stood_still_first_hears_what_was_said_meanwhile() ->
     assert "ReportFailure" in kinds(driver.check_until(2_320))
 
 
+def test_a_launch_is_waited_for_without_the_time_that_the_coordinator_stood_still() -> None:
+    driver = Driver()
+    driver.check_until(10_000)
+    driver.now_ms = 50_000
+    assert "FailQuery" not in kinds(driver.step(TimerFired("check")))
+    assert "FailQuery" not in kinds(driver.check_until(69_800))
+    assert "FailQuery" in kinds(driver.check_until(69_900))
+
+
 def test_a_coordinator_that_is_always_late_finds_the_dead_all_the_same() -> None:
     driver = Driver()
     driver.up("t1")

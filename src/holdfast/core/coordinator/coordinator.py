@@ -252,6 +252,8 @@ class Coordinator:
         heard_ms = [replica.heard_ms for replica in replicas]
         self._silence.check(now_ms, heard_ms, self._limits.silence_ms)
         for instance in self._instances.values():
+            instance.wait_longer(self._silence.stood_still_ms)
+        for instance in self._instances.values():
             for replica in list(instance.replicas):
                 effects += self._check(instance, replica, now_ms)
         return [*effects, *self._regions.begin_rounds(now_ms), *self._turns.check(now_ms)]

@@ -195,6 +195,12 @@ class Instance:
         """How many times as long its silence is borne. A false alarm ends an unprotected query."""
         return self.patience.factor if self.plan.is_protected else self.patience.most
 
+    def wait_longer(self, stood_still_ms: int) -> None:
+        """While the coordinator stood still it heard of no process that came up."""
+        for replica in self.replicas:
+            if replica.is_down:
+                replica.launched_at_ms += stood_still_ms
+
     def was_only_slow(self, incarnation: Incarnation) -> bool:
         """One that was taken for dead has spoken: be more patient from now on."""
         if self.silenced.pop(incarnation, self) is self:

@@ -19,7 +19,12 @@ _COMMON_FACTOR: Final = 2
 
 
 class SilenceWatch:
-    """Judges silence at checks that come at regular times."""
+    """Judges silence at checks that come at regular times.
+
+    Attributes:
+        stood_still_ms: How much longer than regularly the last check has been in coming, if it
+            shows a standstill.
+    """
 
     def __init__(self, late_ms: int) -> None:
         """Nothing has been checked.
@@ -31,6 +36,7 @@ class SilenceWatch:
         self._checked_ms: int | None = None
         self._common_ms: int | None = None  # until then, all were silent together
         self._is_late = False
+        self.stood_still_ms = 0
         self._missed: dict[str, int] = {}  # at this check, with when it was last heard
         self._missed_before: dict[str, int] = {}
 
@@ -43,7 +49,9 @@ class SilenceWatch:
             limit_ms: So long a silence is nothing.
         """
         before_ms = self._checked_ms
-        self._is_late = before_ms is not None and now_ms - before_ms > self._late_ms
+        apart_ms = 0 if before_ms is None else now_ms - before_ms
+        self._is_late = apart_ms > self._late_ms
+        self.stood_still_ms = apart_ms - self._late_ms if self._is_late else 0
         self._checked_ms = now_ms
         self._missed_before, self._missed = self._missed, {}
         silent_ms = now_ms - max(heard_ms, default=now_ms)

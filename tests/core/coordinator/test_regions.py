@@ -181,6 +181,23 @@ def test_who_missed_a_plan_is_told_of_it_with_the_next():
     assert goes_on.resumed == {AB: Resumed(30, Incarnation(4))}
 
 
+def test_who_is_lost_before_a_plan_is_durable_has_nothing_to_drop_in_its_next_life():
+    driver = _Driver()
+    driver.both_up()
+    driver.point(A, 1, sent=20)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    place = RestartPoint(processed_before={AB: 15})
+    word = c.NodeHalted(B, driver.incarnation(B), halt.attempt, 0, place)
+    (plan,) = _of(c.WriteJournal, driver.machine.step(word, 0))
+    driver.hello(B, "b2")
+    assigned = _of(c.SendAssignment, driver.step(c.JournalWritten(plan.request_id)))
+    assert {effect.node for effect in assigned} == {A, B}
+    driver.point(A, 2, sent=30)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a3"))
+    (goes_on,) = _of(c.TellGoOn, driver.halted(B, halt.attempt, processed=25))
+    assert goes_on.resumed == {AB: Resumed(30, driver.incarnation(A))}
+
+
 def test_the_line_moves_once_points_go_together_and_a_point_that_is_asked_for_twice_is_one():
     driver = _Driver()
     driver.both_up()

@@ -325,6 +325,7 @@ class Regions:
         instance = self._instances[node]
         if node in region.rollback.lost_nodes:
             return []
+        self._members[node] = _Member(region)  # It has nothing that its former life was to drop.
         region.at_work(node)
         return self._assign(instance, now_ms)
 

@@ -78,6 +78,12 @@ def test_a_smaller_scope_says_and_forces_less() -> None:
     assert sum(o.notes for o in within) < sum(o.notes for o in everywhere)
 
 
+def test_who_subscribes_again_amid_a_round_says_where_it_has_cut() -> None:
+    """It has gone on since; its sender, which cuts later, holds what came behind that cut."""
+    outcome = simulate_lines(1019871)
+    assert outcome.invariant is None, outcome.violation
+
+
 def test_a_seed_is_one_run() -> None:
     assert simulate_lines(7) == simulate_lines(7)
 

@@ -269,15 +269,18 @@ class LineNode:
         receiver: Incarnation,
         from_id: int,
         notes_from: int,
-        processed: int,
+        *at: int,
     ) -> None:
-        """A receiver asks for an output."""
+        """A receiver asks for an output; `at`: the round and place of its cut, and where it is.
+
+        One that lives on has perhaps cut for a round that is under way, and has gone on since.
+        """
         if from_id < self.held[stream]:
             raise Violation(
                 "I-CHANNEL", f"{stream}: {from_id} is gone, {self.held[stream]} is left"
             )
         notes = sum(before < notes_from for before, _ in self.notes[stream])
-        self.served[stream] = Subscription(receiver, from_id, notes, processed=processed)
+        self.served[stream] = Subscription(receiver, from_id, notes, *at)
 
     def next_frame(self, stream: StreamId) -> tuple[int, Label] | tuple[int, StreamNote] | None:
         """What is to be sent next on an output, which is then sent."""

@@ -279,12 +279,11 @@ class LinesWorld:
             if not sender:
                 continue
             head = (node.peers[sender], node.incarnation)
-            done = len(node.processed[stream])
+            at = (node.rule.round(), node.cuts[stream], len(node.processed[stream]))
             if not node.is_subscribed[stream]:
-                asked = (node.received[stream], node.notes_from[stream], done)
-                self.up[stream].append(("subscribe", *head, *asked))
+                asked = (node.received[stream], node.notes_from[stream])
+                self.up[stream].append(("subscribe", *head, *asked, *at))
             else:
-                at = (node.rule.round(), node.cuts[stream], done)
                 self.up[stream].append(("ack", *head, *at))
 
     def _deliver_up(self, stream: StreamId) -> None:

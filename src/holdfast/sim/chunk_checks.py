@@ -22,6 +22,10 @@ def explain(world: ChunkWorld) -> None:
     busy = [client.name for client in world.clients if client.is_busy]
     if busy:
         raise Violated("C-LIVE", f"{busy} did not end")
+    counting = {} if world.master is None else world.master.incarnations()
+    uncounted = [node for node in world.disks if not counting.get(node)]
+    if uncounted:
+        raise Violated("C-LIVE", f"{uncounted} do not count")
     wanted = world.wanted()
     for node, disk in world.disks.items():
         extra = [chunk for chunk in disk.chunks if chunk not in wanted]

@@ -8,6 +8,7 @@ from typing import TypeVar
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks import messages as m
 from holdfast.core.chunks.chunk_master import ChunkMaster
+from holdfast.core.chunks.data_node import DataNode, DataNodeIdentity
 from holdfast.core.chunks.messages import ChunkId, StoredChunk
 from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.machine import Effect, Machine, Stimulus, TimerFired
@@ -74,6 +75,12 @@ class Story:
                 self.tell(m.DataNodeAlive(node, f"{node}|1", incarnation))
             effects += self.tell(TimerFired("chunks"))
         return effects
+
+
+def hello_of(effects: list[Effect]) -> m.DataNodeJoined:
+    """What a data node that joins says."""
+    words = [effect.message for effect in effects if isinstance(effect, e.SendToMaster)]
+    return next(word for word in words if isinstance(word, m.DataNodeJoined))
 
 
 def said(effects: list[Effect], kind: type[T]) -> list[T]:
@@ -245,6 +252,26 @@ def test_words_of_former_incarnations_and_launches_change_nothing() -> None:
     assert said(effects, m.Dismissed)
     assert story.master.incarnations() == {"a": second}
     assert story.master.statistics().stale_messages == 1
+
+
+def test_a_data_node_lost_before_it_heard_its_welcome_joins_anew() -> None:
+    story = Story()
+    machine = DataNode(DataNodeIdentity("a", "a|1", 1, "a", "", "at a"), SETTINGS, ())
+    first = story.tell(hello_of(machine.step(e.Started(), story.now_ms)))
+    missed = said(first, m.Welcomed)[0].incarnation
+    assert said(story.wait(1_000), m.Fenced) == [m.Fenced(missed)]
+    again = hello_of(machine.step(TimerFired("alive"), story.now_ms))
+    assert again.join == 1, "it heard neither"
+    words: list[m.Message] = [
+        effect.message for effect in story.tell(again) if isinstance(effect, e.SendToDataNode)
+    ]
+    answers = [effect for word in words for effect in machine.step(word, story.now_ms)]
+    assert story.master.incarnations() == {"a": 0}, "a hello of a lost life brings none back"
+    anew = hello_of(answers)
+    assert anew.join == 2
+    machine.step(said(story.tell(anew), m.Welcomed)[0], story.now_ms)
+    assert machine.statistics().incarnation == story.master.incarnations()["a"] > missed
+    assert not story.tell(again), "too late"
 
 
 def test_a_later_master_gives_higher_incarnations_and_knows_the_objects() -> None:

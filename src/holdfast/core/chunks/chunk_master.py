@@ -173,10 +173,7 @@ class ChunkMaster:
         if joined.launch < known.launch:
             return [SendToDataNode(joined.task, m.Dismissed("a later launch has taken over"))]
         if joined.task == known.task and joined.join <= known.join:
-            if known.is_live and joined.join == known.join:
-                known.heard_ms = now_ms
-                return [SendToDataNode(joined.task, m.Welcomed(joined.join, known.incarnation))]
-            return []  # Said again, too late: it has been fenced since, and will join anew.
+            return self._answer_again(known, joined.join, now_ms)
         effects = self._lose(known, now_ms) if known.is_live else []
         known.begin_life(joined, now_ms)
         homes = self.directory.homes.get(known.name, ())
@@ -186,6 +183,20 @@ class ChunkMaster:
         effects += self._reconcile(known, joined.chunks, (), now_ms)
         server = peace_messages.ServerJoined(ServerName(known.name), known.rack)
         return effects + self._placing.step(server, now_ms)
+
+    def _answer_again(self, known: DataNodeRecord, join: int, now_ms: int) -> list[Effect]:
+        """A hello came again.
+
+        If the data node is lost since, it may never have got an answer, and know no incarnation
+        that it could be fenced of: it hears which one it had, and that it counts no more.
+        """
+        if join < known.join:
+            return []  # Too late: it has joined anew since.
+        welcomed = SendToDataNode(known.task, m.Welcomed(join, known.incarnation))
+        if not known.is_live:
+            return [welcomed, SendToDataNode(known.task, m.Fenced(known.incarnation))]
+        known.heard_ms = now_ms
+        return [welcomed]
 
     def _reconcile(
         self,

@@ -99,7 +99,7 @@ SPEAKS_OF = {
 """The code of the protocol that a report is about, below src/holdfast; otherwise all of `core`."""
 OLD = {
     *("cluster", "growth", "ha", "kafka", "peers", "sguard"),
-    *("simulation", "security", "hdfs"),
+    *("security", "hdfs"),
     "spine",
 }
 """To be measured again; docs/reports/README.md says of each that it is old."""

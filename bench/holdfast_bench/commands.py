@@ -44,6 +44,9 @@ def simulation(
     report: Annotated[
         Path | None, typer.Option(help="Also write simulation.md, .json and a plot here.")
     ] = None,
+    keep_scale: Annotated[
+        bool, typer.Option("--keep-scale", help="Keep the cost by size that the report has.")
+    ] = False,
 ) -> None:
     """A campaign of faults, simulated and real, and the simulator's cost by size."""
     from holdfast_bench import simulation as campaign
@@ -56,9 +59,11 @@ def simulation(
         first_seed=sizes.first_seed if first_seed is None else first_seed,
         file=resume,
         processes=processes,
-        scale=sizes.scale if resume is None or report is not None else (),
+        scale=() if keep_scale or (resume and report is None) else sizes.scale,
     )
     results = campaign.run(sizes, _say)
+    if keep_scale and report is not None:
+        results = campaign.with_former_scale(results, report)
     _show(results, campaign, report, as_json=as_json)
     raise typer.Exit(1 if campaign.has_violations(results) else 0)
 

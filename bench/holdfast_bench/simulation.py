@@ -15,7 +15,7 @@ from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import SIZES, measure_all
 from holdfast.sim.seeds import Run, simulate
 from holdfast_bench import pieces
-from holdfast_bench.reporter import machine_of, table, write_page
+from holdfast_bench.reporter import former_results, machine_of, table, write_page
 from holdfast_bench.spine import commit, machine
 from holdfast_chaos.runs import RealOutcome, draw_run, execute_all
 
@@ -76,7 +76,8 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
     say(f"{whole.get('runs', 0)} seeds count on this code")
     for violation in whole.get("violations", []):
         violation["holds"] = holds(violation)
-    scale = [measured.to_json() for measured in measure_all(say, sizes.scale)]
+    about = {"commit": commit()}
+    scale = [measured.to_json() | about for measured in measure_all(say, sizes.scale)]
     return {"machine": machine(), **campaign, "counting": counts, "scale": scale}
 
 
@@ -139,6 +140,13 @@ def _simulated(
     pieces.save(campaign, sizes.file)
     say(f"{pieces.total(done)['runs']} seeds")
     return wanted
+
+
+def with_former_scale(results: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With the cost by size of the report in a folder, and the commit that it ran on."""
+    found = former_results("simulation", folder)
+    about = {"commit": found.get("machine", {}).get("commit", "")}
+    return {**results, "scale": [about | measured for measured in found.get("scale", [])]}
 
 
 def holds(violation: dict[str, Any]) -> bool:
@@ -263,6 +271,7 @@ def _scale_section(found: list[dict[str, Any]]) -> str:
             f"{m['virtual_per_real']:.3f}",
             f"{m['us_per_edge'] / 1000:.1f}",
             f"{m['run_s'] / m['events'] * 1e6:.0f}",
+            m["commit"],
         )
         for m in found
     ]
@@ -274,6 +283,7 @@ def _scale_section(found: list[dict[str, Any]]) -> str:
         "virtual s per real s",
         "real ms per edge and virtual s",
         "us per event",
+        "commit",
     )
     return (
         "\n## Cost by size\n\nOne virtual second of input, 100 tuples a source, no faults, one "

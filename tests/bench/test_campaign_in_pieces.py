@@ -1,5 +1,6 @@
 """A campaign in pieces: what goes on where, and what all of it comes to."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -42,6 +43,16 @@ def test_a_violation_that_is_mended_stays_on_the_page() -> None:
         [wrong | {"holds": False}]
     )
     assert f"{command}  |" in simulation.violations_table([wrong | {"holds": True}])
+
+
+def test_the_cost_by_size_may_stay_as_it_was_measured(tmp_path: Path) -> None:
+    measured = {"nodes": 10, "events": 5}
+    former = {"machine": {"commit": "abc"}, "scale": [measured, measured | {"commit": "def"}]}
+    (tmp_path / "simulation.json").write_text(json.dumps(former))
+    kept = simulation.with_former_scale({"machine": {"commit": "new"}}, tmp_path)
+    assert kept["machine"] == {"commit": "new"}
+    assert [each["commit"] for each in kept["scale"]] == ["abc", "def"]
+    assert simulation.with_former_scale({}, tmp_path / "none")["scale"] == []
 
 
 def test_other_code_begins_another_piece_and_keeps_what_was_found() -> None:

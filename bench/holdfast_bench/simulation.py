@@ -72,10 +72,10 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
             sizes.seeds, _SAY_EVERY, lambda n: _simulated(campaign, sizes, crew, n, say)
         )
     counts = pieces.counting(campaign, lambda seed: simulate(Run(seed)).digest)
-    whole = pieces.total(counts["simulated"])
-    say(f"{whole.get('runs', 0)} seeds count on this code")
-    for violation in whole.get("violations", []):
-        violation["holds"] = holds(violation)
+    say(f"{pieces.total(counts['simulated']).get('runs', 0)} seeds count on this code")
+    for piece in counts["simulated"]:
+        for violation in piece["violations"]:
+            violation["holds"] = holds(violation)
     about = {"commit": commit()}
     scale = [measured.to_json() | about for measured in measure_all(say, sizes.scale)]
     return {"machine": machine(), **campaign, "counting": counts, "scale": scale}

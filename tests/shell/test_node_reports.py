@@ -61,6 +61,7 @@ class Spoken:
             former="",
             store_trouble=lambda: "",
         )
+        self.reports.loop = LoopWatch(stall_s=60.0)
 
     def _say(self, word: object) -> int:
         self.said.append(word)
@@ -127,7 +128,6 @@ def test_the_thread_that_says_so_falls_silent_with_the_loop(
     channel = SimpleNamespace(send=sent.append, close=lambda linger: None)
     monkeypatch.setattr(reports._channels, "to_coordinator", lambda _: channel, raising=False)
     monkeypatch.setattr(time, "sleep", lambda _: setattr(reports, "_is_closing", True))
-    reports.loop = LoopWatch(stall_s=60.0)
 
     def says() -> list[tuple[str, ...]]:
         """What the node waits for, in each word that is sent now."""
@@ -152,7 +152,7 @@ def test_the_thread_that_says_so_falls_silent_with_the_loop(
 
 def _waits(spoken: Spoken) -> tuple[str, ...]:
     """What the thread says next that the node waits for."""
-    word = spoken.reports._alive_word
+    word = spoken.reports._word_now()
     assert word is not None
     return _waits_in(word)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.wire.sealed_json import encode_sealed
-from holdfast.shell.storage.places import has_files, put_or_read, read_if_any, store_at
+from holdfast.shell.storage.places import has_files, put_over, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
 
 if TYPE_CHECKING:
@@ -45,7 +45,4 @@ def say_sink_keys(location: str, keys: Mapping[str, Sequence[str] | None]) -> No
         is_other = sink in before and before[sink] != (None if own is None else tuple(own))
         said[sink] = None if own is None or is_other else list(own)
     content = encode_sealed({"format": 1, "replaced_by": said}, indent=1)
-    store = store_at(location)
-    if put_or_read(store, FILE_NAME, [content]) != content:
-        store.delete(FILE_NAME)
-        store.put(FILE_NAME, [content])
+    put_over(store_at(location), FILE_NAME, content)

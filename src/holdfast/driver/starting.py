@@ -53,7 +53,7 @@ from holdfast.shell.storage.places import (
     is_remote,
     local_path,
     location_id,
-    put_or_read,
+    put_over,
     store_at,
 )
 from holdfast.shell.storage.rights import mode_of, open_location
@@ -496,10 +496,7 @@ def _rescale(request: Request, rescaling: Rescaling, store: StoreSpec | None) ->
 
 def _describe_operators(location: str, content: bytes) -> None:
     """What `holdfast inspect` goes by; the one before says the same, or is of an older version."""
-    store = store_at(location)
-    if put_or_read(store, OPERATORS_FILE, [content]) != content:
-        store.delete(OPERATORS_FILE)
-        store.put(OPERATORS_FILE, [content])
+    put_over(store_at(location), OPERATORS_FILE, content)
 
 
 def _start_chunks(request: Request, wanted: EmbeddedStore, executors: Executors) -> ChunkCluster:

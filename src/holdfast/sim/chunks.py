@@ -546,7 +546,7 @@ class ChunkWorld:
 
     def _may_lose(self, *nodes: str) -> bool:
         """Whether data nodes may lose chunks now, by what the store promises."""
-        return len({*self.wounded, *nodes}) < self.settings.copies or {*nodes} <= {*self.wounded}
+        return len({*self.wounded, *nodes}) < self.settings.copies
 
     def _is_known(self, master: ChunkMaster, node: str) -> bool:
         """Whether the master has noticed the last loss of a data node, and has it back."""

@@ -251,8 +251,9 @@ class Coordinator:
         replicas = [r for one in self._instances.values() for r in one.replicas if r.is_up]
         heard_ms = [replica.heard_ms for replica in replicas]
         self._silence.check(now_ms, heard_ms, self._limits.silence_ms)
-        for instance in self._instances.values():
-            instance.wait_longer(self._silence.stood_still_ms)
+        if self._silence.stood_still_ms:
+            for instance in self._instances.values():
+                instance.wait_longer(self._silence.stood_still_ms)
         for instance in self._instances.values():
             for replica in list(instance.replicas):
                 effects += self._check(instance, replica, now_ms)

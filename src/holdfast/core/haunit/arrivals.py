@@ -309,12 +309,16 @@ class Arrivals:
             return 0
         return held
 
+    def room(self, stream: InputStream) -> int:
+        """How many more tuples of a stream fit."""
+        return stream.queue.room(self.held_of(stream), stream.decided_before)
+
     def full(self) -> list[StreamId]:
         """The source streams of which nobody sends more, or reads, for want of room."""
 
         def is_full(stream: InputStream) -> bool:
-            room = stream.queue.room(self.held_of(stream), stream.decided_before)
-            return room < (1 if stream.reading is None else stream.queue.reading_room)
+            least = 1 if stream.reading is None else stream.queue.reading_room
+            return self.room(stream) < least
 
         full = [stream.spec for stream in self.streams if is_full(stream)]
         return sorted({name for spec in full for name in spec.sources or (spec.stream,)})

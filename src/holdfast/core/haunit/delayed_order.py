@@ -421,7 +421,7 @@ class WaitingOrder(FollowingOrder):
         return queue.boundary_us > manager.promised_us or self._is_full(stream) != manager.is_full
 
     def _is_full(self, stream: InputStream) -> bool:
-        return stream.queue.room(self._arrivals.held_of(stream), stream.decided_before) == 0
+        return self._arrivals.room(stream) == 0
 
     def merge(self, now_ms: int) -> None:
         """Hold what has come as tentative, and tell the manager of all."""

@@ -485,7 +485,7 @@ class HAInput:
             if now_ms < reading.due_ms:
                 next_read_ms = min(reading.due_ms, next_read_ms or reading.due_ms)
                 continue
-            room = queue.room(self.arrivals.held_of(stream), stream.decided_before)
+            room = self.arrivals.room(stream)
             if room >= queue.reading_room:
                 asked = min(room, limits.pass_tuples)
                 reading.asked(asked)

@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.nested_types import is_nested
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.storage.json_values import require_fields
 
@@ -261,8 +262,10 @@ def rows_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
         TypeError: A field is of another kind than its column.
         ValueError: A field has a column's name in other capitals.
     """
+    names, has_parts = {*schema.names}, any(is_nested(field.type) for field in schema)
     for row in rows:
-        require_fields(row, schema)
+        if has_parts or not names <= row.keys():
+            require_fields(row, schema)
     columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -114,8 +114,7 @@ class NodeReports:
         self._is_asked = False
         self._has_machine = False
         self.loop: LoopWatch
-        self._alive: c.KeepAliveReceived | None = None
-        self._alive_word: bytes | None = None  # what the keep-alive thread says
+        self._alive: c.KeepAliveReceived | None = None  # what the keep-alive thread says
         self._is_closing = False
         self._thread = threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True)
 
@@ -189,7 +188,7 @@ class NodeReports:
         machine = life.machine
         copying = None if machine is None else machine.trouble
         waits = (*self._sources.odd(), opening, restoring, copying, doing)
-        alive = c.KeepAliveReceived(
+        self._alive = c.KeepAliveReceived(
             self._spec.plan.node,
             life.incarnation,
             life.known_peers(),
@@ -198,7 +197,6 @@ class NodeReports:
             self._sources.reached(),
             tuple(text for text in waits if text),
         )
-        self._alive, self._alive_word = alive, encode(alive)
 
     def _keep_alive(self) -> None:
         """A thread of its own, so that a long pass is not taken for death.
@@ -218,10 +216,12 @@ class NodeReports:
     def _word_now(self) -> bytes | None:
         """That the node lives; and, as soon as people may wonder, that one pass takes so long."""
         pass_s, alive = self.loop.pass_s(), self._alive
-        if alive is None or pass_s < _LONG_PASS_S:
-            return self._alive_word
-        long = f"{alive.node} has been at one pass for {pass_s:.0f} s"
-        return encode(replace(alive, waits=(*alive.waits, long)))
+        if alive is None:
+            return None
+        if pass_s >= _LONG_PASS_S:
+            long = f"{alive.node} has been at one pass for {pass_s:.0f} s"
+            alive = replace(alive, waits=(*alive.waits, long))
+        return encode(alive)
 
     def _report_statistics(self, at_ms: int, *, is_last: bool) -> None:
         machine = self._life.machine

@@ -87,6 +87,16 @@ def put_or_read(
     return content
 
 
+def put_over(store: CheckpointStore, name: str, content: bytes) -> None:
+    """Make an object that is to hold this, also if there is one that holds something else.
+
+    Who is killed in between leaves none.
+    """
+    if put_or_read(store, name, [content]) != content:
+        store.delete(name)
+        store.put(name, [content])
+
+
 def read_if_any(store: CheckpointStore, name: str) -> bytes | None:
     """An object's content; None if there is none."""
     try:

@@ -61,9 +61,13 @@ beside third $pytest -m "$with_servers" --ignore=tests/spark --ignore=tests/view
 beside second second
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0
-first || status=$?
+first | tee "$logs/first" || status=$?
 for each in "${running[@]}"; do
   wait "$each" || status=$?
 done
 cat "$logs"/{second,third,computing,simulation,lint}
+# What failed, once more: its lines may be far up.
+if [ "$status" != 0 ]; then
+  grep -hE "^(FAILED|ERROR) |: error: | [0-9]+ failed" "$logs"/* || true
+fi
 exit "$status"

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from holdfast.core.operators.users_code import USERS_CODE
 from holdfast.shell.spark.loop_watch import LoopWatch
 
 _STALL_S = 10.0
@@ -47,6 +48,19 @@ def test_a_pass_that_computes_lives_and_says_how_long_it_has_taken(loop: Loop) -
     assert loop.watch.pass_s() == pytest.approx(120)
     assert not loop.is_stuck_after(9)
     assert loop.is_stuck_after(2), "it has stopped computing"
+
+
+def test_a_function_of_the_users_may_wait_for_an_answer(loop: Loop) -> None:
+    with USERS_CODE.of("ask_the_bank"):
+        assert not loop.is_stuck_after(120)
+    assert not loop.is_stuck_after(9)
+    assert loop.is_stuck_after(2), "it has returned, and the loop does nothing"
+
+
+def test_a_function_that_never_returns_is_stuck(loop: Loop) -> None:
+    with USERS_CODE.of("ask_the_bank"):
+        assert not loop.is_stuck_after(600)
+        assert loop.is_stuck_after(11)
 
 
 def test_a_pass_that_never_ends_is_stuck_although_it_computes(loop: Loop) -> None:

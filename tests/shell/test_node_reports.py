@@ -12,6 +12,7 @@ from holdfast.core.coordinator.events import KeepAliveReceived
 from holdfast.core.coordinator.reports import StatisticsReported
 from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.haunit.told import FiguresWanted
+from holdfast.core.operators.users_code import USERS_CODE
 from holdfast.core.wire.node_words import Task, decode_from_node
 from holdfast.shell.spark.loop_watch import LoopWatch
 from holdfast.shell.spark.node_reports import NodeReports
@@ -140,6 +141,8 @@ def test_the_thread_that_says_so_falls_silent_with_the_loop(
     assert says() == [()]
     clock[0] += 30.0
     assert says() == [("counts[0] has been at one pass for 30 s",)]
+    with USERS_CODE.of("ask_the_bank"):
+        assert says() == [("counts[0] has been at one pass for 30 s; it is in ask_the_bank",)]
     clock[0] += 60.0
     assert says() == [], "a loop that stands still is as good as dead"
     reports.takes_over()

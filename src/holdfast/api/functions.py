@@ -19,6 +19,7 @@ import pyarrow as pa
 from holdfast.api.expressions.python_values import for_arrow, is_fitting, rows_of
 from holdfast.api.expressions.types import is_carried
 from holdfast.core.model.nested_types import is_nested
+from holdfast.core.operators.users_code import USERS_CODE
 from holdfast.errors import DataflowError, UnsupportedError
 
 Kind = Literal["map_batches", "map", "flat_map", "filter"]
@@ -81,20 +82,21 @@ class PythonFunction:
         if not self.is_deterministic:
             more = (Pass(_EPOCH + dt.timedelta(microseconds=clock_us), random.Random(seed)),)
         try:
-            match self.kind:
-                case "map_batches":
-                    return self._whole(self.function(batch, *more), batch.num_rows), None
-                case "map":
-                    rows = [self.function(row, *more) for row in rows_of(batch)]
-                    return self._batch(rows), None
-                case "flat_map":
-                    given = [list(self.function(row, *more)) for row in rows_of(batch)]
-                    of = np.repeat(np.arange(len(given)), [len(each) for each in given])
-                    return self._batch([row for each in given for row in each]), of
-                case "filter":
-                    kept = [self._flag(self.function(row, *more)) for row in rows_of(batch)]
-                    keep = np.asarray(kept, dtype=np.bool_)
-                    return batch.filter(pa.array(keep)), np.flatnonzero(keep)
+            with USERS_CODE.of(self.name):
+                match self.kind:
+                    case "map_batches":
+                        return self._whole(self.function(batch, *more), batch.num_rows), None
+                    case "map":
+                        rows = [self.function(row, *more) for row in rows_of(batch)]
+                        return self._batch(rows), None
+                    case "flat_map":
+                        given = [list(self.function(row, *more)) for row in rows_of(batch)]
+                        of = np.repeat(np.arange(len(given)), [len(each) for each in given])
+                        return self._batch([row for each in given for row in each]), of
+                    case "filter":
+                        kept = [self._flag(self.function(row, *more)) for row in rows_of(batch)]
+                        keep = np.asarray(kept, dtype=np.bool_)
+                        return batch.filter(pa.array(keep)), np.flatnonzero(keep)
         except FunctionError:
             raise
         except Exception as error:  # Whatever the user's code raises.

@@ -23,6 +23,7 @@ from holdfast.api.state_codecs import StateCodec, state_codec
 from holdfast.core.model.nested_types import is_nested
 from holdfast.core.operators.keyed_states import OF_ROW, OF_TIMER, OF_TTL, Scope, Timer
 from holdfast.core.operators.process import Time
+from holdfast.core.operators.users_code import USERS_CODE
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -603,10 +604,11 @@ class OpenProcessor:
     def _given(self, call: Callable[[], Any]) -> list[Any]:
         """What a method gives, as dicts by column."""
         try:
-            found: list[Any] = []
-            for each in call() or ():
-                found += self._dicts(each)
-            return found
+            with USERS_CODE.of(self._of.name):
+                found: list[Any] = []
+                for each in call() or ():
+                    found += self._dicts(each)
+                return found
         except FunctionError as error:
             raise FunctionError(f"{self._of.name}: {error}") from error
         except Exception as error:  # Whatever the user's code raises.

@@ -17,6 +17,7 @@ from holdfast.api.expressions.python_values import for_arrow, is_fitting, values
 from holdfast.api.expressions.types import is_carried, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, as_array
 from holdfast.core.model.nested_types import is_nested
+from holdfast.core.operators.users_code import USERS_CODE
 from holdfast.errors import DataflowError, UnsupportedError
 
 Takes = Literal["rows", "pandas", "arrow"]
@@ -60,14 +61,15 @@ class UserFunction:
 
     def _called(self, columns: list[pa.Array], rows: int) -> pa.Array:
         try:
-            match self.takes:
-                case "rows":
-                    made = self._of_rows(columns, rows)
-                case "pandas":
-                    given = self.function(*map(_series, columns))
-                    made = pa.Array.from_pandas(given, type=self.type)
-                case "arrow":
-                    made = self.function(*columns)
+            with USERS_CODE.of(self.name):
+                match self.takes:
+                    case "rows":
+                        made = self._of_rows(columns, rows)
+                    case "pandas":
+                        given = self.function(*map(_series, columns))
+                        made = pa.Array.from_pandas(given, type=self.type)
+                    case "arrow":
+                        made = self.function(*columns)
         except Exception as error:  # Whatever the user's code raises.
             raise EvaluationError(f"{type(error).__name__}: {error}") from error
         if isinstance(made, pa.ChunkedArray):

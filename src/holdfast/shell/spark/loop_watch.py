@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Final
 
+from holdfast.core.operators.users_code import USERS_CODE
+
 _PASS_MAX_S: Final = 600.0
 _WORKS_SHARE: Final = 0.01
 """Of the time between two looks: who computes for less of it waits for something."""
@@ -17,7 +19,8 @@ class LoopWatch:
 
     A pass may take long: a window of millions of tuples closes, a user's function computes. Whoever
     replaced the node would begin the pass anew, and be silent for as long. So a loop that computes
-    lives, up to ten minutes in one pass; a loop that neither turns nor computes is stuck.
+    lives, up to ten minutes in one pass, and so does one that is in a function of the user's: it
+    may wait for an answer. A loop that does nothing of that is stuck.
     """
 
     def __init__(self, stall_s: float) -> None:
@@ -49,7 +52,8 @@ class LoopWatch:
     def is_stuck(self) -> bool:
         """Look, now and then, from any one thread."""
         now_s, computed_s = time.monotonic(), time.clock_gettime(self._clock)
-        if computed_s - self._computed_s > _WORKS_SHARE * (now_s - self._looked_s):
+        computes = computed_s - self._computed_s > _WORKS_SHARE * (now_s - self._looked_s)
+        if computes or USERS_CODE.running:
             self._worked_s = now_s
         self._looked_s, self._computed_s = now_s, computed_s
         last_s = max(self._turned_s, min(self._worked_s, self._turned_s + _PASS_MAX_S))

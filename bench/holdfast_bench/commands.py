@@ -51,6 +51,8 @@ def simulation(
     """A campaign of faults, simulated and real, and the simulator's cost by size."""
     from holdfast_bench import simulation as campaign
 
+    if keep_scale and report is None:
+        raise typer.BadParameter("--keep-scale says what --report keeps; give both")
     sizes = campaign.QUICK if quick else campaign.FULL
     sizes = replace(
         sizes,

@@ -26,3 +26,9 @@ def test_an_unknown_experiment_is_refused_with_those_there_are(
     said = refused("bench", "spine", "--only", "teleportation")
     assert "teleportation" in said
     assert "recovery" in said
+
+
+def test_keeping_a_part_of_a_report_that_there_is_not_is_refused(
+    refused: Callable[..., str],
+) -> None:
+    assert "--report" in refused("bench", "simulation", "--keep-scale")

@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from holdfast.api.changelogs import upsert_keys
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
+from holdfast.api.expressions.types import carried_schema
 from holdfast.api.steps import Changelog, FromKafka
 from holdfast.api.windows import duration_us
 from holdfast.core.model.changes import CHANGE_COLUMN, without_changes
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.feed_rows import feed_schema
-from holdfast.driver.schemas import schema_from
+from holdfast.driver.schemas import declared_schema
 from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import (
     KafkaCluster,
@@ -217,11 +218,11 @@ def kafka_source(
     """
     try:
         cluster = KafkaCluster(servers, dict(options or {}))
-        given = None if schema is None else schema_from(schema)
+        given = None if schema is None else declared_schema(schema)
         schemas = _registry(format, registry)
         if schemas is not None and given is None:
             given = schemas.columns(_checked_topic(topic))
-        attributes = attributes_of(format, given)
+        attributes = attributes_of(format, None if given is None else carried_schema(given))
         open_looker(cluster).close()  # The library is there, and knows the options.
     except KafkaError as error:
         raise DataflowError(str(error)) from None
@@ -243,13 +244,21 @@ def kafka_source(
     return KafkaSource(
         cluster,
         _checked_topic(topic),
-        Decoder(format, attributes, time, has_dead_letters, schemas, keys),
+        Decoder(format, attributes, time, has_dead_letters, schemas, keys, _needed(given)),
         duration_us(delay) if delay else 0,
         None if idle is None else max(1, duration_us(idle) // 1000),
         _span_end("begin", begin, ("earliest", "latest")),
         None if end is None else _span_end("end", end, ("latest",)),
         None if ahead is None else duration_us(ahead),
     )
+
+
+def _needed(given: pa.Schema | None) -> pa.Schema | None:
+    """A schema in which something must not be null; None of others."""
+    if given is None:
+        return None
+    loose = pa.schema([field.with_nullable(True) for field in carried_schema(given)])
+    return None if loose.equals(given) else given
 
 
 def _registry(format: str, given: str | Mapping[str, Any] | None) -> Registry | None:

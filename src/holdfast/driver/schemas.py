@@ -103,6 +103,11 @@ def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
     return schema_from_ddl(given) if isinstance(given, str) else schema_from_spark(given)
 
 
+def declared_schema(given: pa.Schema | StructType | str) -> pa.Schema:
+    """The same, with the columns that must not be null."""
+    return schema_from(given)
+
+
 def state_schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
     """The same of a state, whose columns may have any type that Arrow has."""
     from holdfast.shell.spark.arrow_schemas import to_arrow_schema

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
-from holdfast.api.expressions.types import CARRIED, is_carried, name_of
+from holdfast.api.expressions.types import CARRIED, carried_schema, is_carried, name_of
 from holdfast.api.windows import duration_us
 from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.core.queues.table_versions import TableUnfit
 from holdfast.driver.packages import lacks
-from holdfast.driver.schemas import schema_from
+from holdfast.driver.schemas import declared_schema
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource, require_readable
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
@@ -94,7 +94,8 @@ def files_source(
         raise DataflowError(f"{path} does not exist; correct the path, or make the folder first")
     given = tuple(sorted((name, _option(name, value)) for name, value in (options or {}).items()))
     of = FilesFormat(format, given, has_dead_letters)
-    columns = _inferred(path, of) if schema is None else schema_from(schema)
+    declared = _inferred(path, of) if schema is None else declared_schema(schema)
+    columns = carried_schema(declared)
     _require_types(columns, format)
     if format in ("csv", "json") and _CORRUPT in columns.names:
         raise DataflowError(
@@ -104,10 +105,13 @@ def files_source(
     if taken := set(columns.names).intersection(DEAD.names if has_dead_letters else ()):
         raise DataflowError(f"column {min(taken)!r} is a name of dead letters'; rename yours")
     if has_dead_letters:
-        columns = pa.schema([*(field.with_nullable(True) for field in columns), *DEAD])
+        columns = pa.schema([field.with_nullable(True) for field in columns])
+    said = None if columns.equals(declared) else declared
+    if has_dead_letters:
+        columns = pa.schema([*columns, *DEAD])
     delay_us = 0 if delay is None else duration_us(delay)
     ahead_us = None if ahead is None else duration_us(ahead)
-    meta = IngestMeta(columns, time, delay_us, ahead_us, of)
+    meta = IngestMeta(columns, time, delay_us, ahead_us, of, said)
     return FilesSource(path, meta, ends, trigger is not None)
 
 
@@ -181,7 +185,7 @@ def delta_source(
     given = files_source(
         place,
         format="parquet",
-        schema=has if schema is None else _chosen(has, schema_from(schema), path),
+        schema=has if schema is None else _chosen(has, declared_schema(schema), path),
         time=time,
         delay=delay,
         ahead=ahead,
@@ -202,13 +206,13 @@ def delta_source(
 
 def _chosen(has: pa.Schema, wanted: pa.Schema, path: str) -> pa.Schema:
     """The columns of a table that are wanted. Raises `DataflowError` for others."""
-    for field in wanted:
+    for field in carried_schema(wanted):
         if field.name not in has.names or has.field(field.name).type != field.type:
             there = ", ".join(f"{each.name} {name_of(each.type)}" for each in has)
             raise DataflowError(
                 f"schema has {field.name} {name_of(field.type)}; the columns of {path} are {there}"
             )
-    return pa.schema([has.field(name) for name in wanted.names])
+    return wanted
 
 
 def recorder_of(name: str, source: FilesSource, location: str) -> FileRecorder:

@@ -29,6 +29,7 @@ from holdfast.shell.kafka.debezium import FORMAT as DEBEZIUM
 from holdfast.shell.kafka.few_records import read_few
 from holdfast.shell.kafka.registry import FORMATS as REGISTERED
 from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
+from holdfast.shell.storage.column_values import require_values
 from holdfast.shell.storage.json_values import as_columns, as_read, require_capitals, require_floats
 
 FORMATS = ("bytes", "string", "json", "arrow", DEBEZIUM, *REGISTERED)
@@ -109,6 +110,8 @@ class Decoder:
         has_dead_letters: Whether a record that cannot be decoded becomes a row; else it raises.
         registry: Where the schemas of records in Avro are; None for other formats.
         keys: Of a database's table the columns of its primary key, as far as anybody says.
+        declared: The attributes that records have, with what must not be null in them, at any
+            depth; None: all may be null.
     """
 
     kind: str
@@ -117,6 +120,7 @@ class Decoder:
     has_dead_letters: bool = False
     registry: Registry | None = None
     keys: tuple[str, ...] = ()
+    declared: pa.Schema | None = None
 
     @cached_property
     def log_schema(self) -> pa.Schema:
@@ -216,7 +220,11 @@ class Decoder:
 
 
 def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
-    """The attributes of a source. Raises `KafkaError` for a schema that the format cannot have."""
+    """The attributes of a source, which all may be null: a bad record is.
+
+    Raises:
+        KafkaError: The format cannot have the schema.
+    """
     if kind not in FORMATS:
         raise KafkaError(f"format={kind!r}; it is one of {', '.join(FORMATS)}")
     if kind in _PLAIN:
@@ -277,7 +285,7 @@ def _text(column: pa.Array, given: Sequence[bytes | None], errors: dict[int, str
 
 
 def _decode_json(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
-    few = read_few(records.values, of.schema)
+    few = read_few(records.values, of.schema) if of.declared is None else None
     if few is not None:
         return few, np.arange(few.num_rows)
     lines: list[bytes] = []
@@ -289,7 +297,12 @@ def _decode_json(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows
         else:
             lines.append(line)
             numbers.append(number)
-    good = _halved(lines, numbers, errors, lambda part: _read_json(part, of.schema))
+    good = _halved(
+        lines,
+        numbers,
+        errors,
+        lambda part: require_values(_read_json(part, of.schema), of.declared),
+    )
     return _in_place(good, records, of, errors)
 
 
@@ -309,7 +322,9 @@ def _decode_debezium(of: Decoder, records: Records, errors: dict[int, str]) -> _
         lines,
         numbers,
         errors,
-        lambda part: _read_json(list(chain.from_iterable(part)), schema, has_days=True),
+        lambda part: require_values(
+            _read_json(list(chain.from_iterable(part)), schema, has_days=True), of.declared
+        ),
     )
     rows, pieces, counts = _joined(good, schema), [], []
     at = 0
@@ -347,7 +362,12 @@ def _decode_registered(of: Decoder, records: Records, errors: dict[int, str]) ->
             numbers.append(number)
         except NoRecord as error:
             errors[number] = str(error)
-    good = _halved(rows, numbers, errors, lambda part: rows_of(part, of.schema))
+    good = _halved(
+        rows,
+        numbers,
+        errors,
+        lambda part: require_values(rows_of(part, of.schema), of.declared),
+    )
     return _in_place(good, records, of, errors)
 
 
@@ -418,7 +438,7 @@ def _decode_arrow(of: Decoder, records: Records, errors: dict[int, str]) -> _Row
     pieces: list[pa.RecordBatch] = []
     for number, value in enumerate(records.values):
         try:
-            piece = _read_arrow(value or b"", of.schema)
+            piece = require_values(_read_arrow(value or b"", of.schema), of.declared)
             if of.time is not None and piece.column(of.time).null_count:
                 raise ValueError(f"its time column {of.time!r} has nulls")
             pieces.append(piece)

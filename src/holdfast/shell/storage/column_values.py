@@ -188,6 +188,24 @@ def _is_same(made: pa.Array, values: pa.Array) -> bool:
     return bool(pc.all(pc.or_(pc.equal(made, values), is_nan)).as_py() is not False)
 
 
+def require_values(rows: pa.RecordBatch, declared: pa.Schema | None) -> pa.RecordBatch:
+    """The rows, unless something is null that must not be.
+
+    Args:
+        rows: As streams have them.
+        declared: Their columns, with what is NOT NULL at any depth; None: all may be null.
+
+    Raises:
+        ValueError: A value is null; the message names its path.
+    """
+    for field in declared or ():
+        values = rows.column(field.name)
+        if values.null_count and not field.nullable:
+            raise ValueError(f"column {field.name!r} is not {field.type} NOT NULL: a value is null")
+        as_type(values, field.type, field.name)
+    return rows
+
+
 def require_names(
     has: Sequence[str], schema: pa.Schema, wanted: Collection[str], path: str = ""
 ) -> None:

@@ -99,6 +99,8 @@ class IngestMeta:
         ahead_us: How far a row may be ahead of the stream, and of the clock, and still move time;
             None: at will.
         user_files: How rows lie in users' files, if commits name those.
+        declared: The columns of users' files with what must not be null in them, at any depth, if
+            the schema does not say it all: a dead letter is null in all of them.
     """
 
     schema: pa.Schema
@@ -106,6 +108,7 @@ class IngestMeta:
     delay_us: int
     ahead_us: int | None = DAY_US
     user_files: FilesFormat | None = None
+    declared: pa.Schema | None = None
 
 
 def read_meta(root: str) -> IngestMeta:
@@ -132,7 +135,7 @@ def read_meta(root: str) -> IngestMeta:
 
 def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
     """The log's version, and what holds for it."""
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
+    declared = value.get("declared")
     ahead_us, said = value.get("ahead_us"), value.get("user_files")
     user_files = None
     if said is not None:
@@ -141,13 +144,22 @@ def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
             str(said["format"]), options, "dead_letters" in said, "exact" in said
         )
     meta = IngestMeta(
-        schema,
+        _schema_of(value["schema"]),
         str(value["time"]),
         int(value["delay_us"]),
         None if ahead_us is None else int(ahead_us),
         user_files,
+        None if declared is None else _schema_of(declared),
     )
     return int(value.get("version", VERSION - 1)), meta
+
+
+def _schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _text_of(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def prepare(root: str, meta: IngestMeta) -> None:
@@ -158,7 +170,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
     """
     value: dict[str, Any] = {
         "version": VERSION,
-        "schema": base64.b64encode(meta.schema.serialize().to_pybytes()).decode(),
+        "schema": _text_of(meta.schema),
         "time": meta.time_column,
         "delay_us": meta.delay_us,
         "ahead_us": meta.ahead_us,
@@ -170,6 +182,8 @@ def prepare(root: str, meta: IngestMeta) -> None:
             **({"dead_letters": True} if meta.user_files.has_dead_letters else {}),
             **({"exact": True} if meta.user_files.is_exact else {}),
         }
+    if meta.declared is not None:
+        value["declared"] = _text_of(meta.declared)
     store, content = store_at(root), encode_sealed(value)
     # Looked at first: every batch of Spark comes by here, and what is put is made durable.
     if (read_if_any(store, _META) or put_or_read(store, _META, [content])) == content:
@@ -191,7 +205,12 @@ def prepare(root: str, meta: IngestMeta) -> None:
             f"{root} was begun with {present.user_files or 'rows that Spark writes'}; use the "
             "same, or another checkpointLocation"
         )
-    if replace(present, schema=meta.schema) != meta:
+    if not (present.declared or pa.schema([])).equals(meta.declared or pa.schema([])):
+        raise SchemaMismatch(
+            f"{root} was begun with other columns NOT NULL, or by a version that let nulls pass "
+            "in some: use another checkpointLocation, or the same schema, or one without NOT NULL"
+        )
+    if replace(present, schema=meta.schema, declared=meta.declared) != meta:
         raise SchemaMismatch(
             f"{root} was begun with time={present.time_column!r}, a delay of {present.delay_us} us "
             f"and at most {present.ahead_us} us ahead; use the same, or another checkpointLocation"

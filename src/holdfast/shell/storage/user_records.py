@@ -117,8 +117,11 @@ def user_rows(
         UserFileError: It is not as it was, or not what format and schema say.
     """
     assert meta.user_files is not None
-    own = meta.schema.names[: -len(DEAD)] if meta.user_files.has_dead_letters else meta.schema.names
-    schema = pa.schema([meta.schema.field(name) for name in own])
+    schema = meta.declared
+    if schema is None:
+        names = meta.schema.names
+        own = names[: -len(DEAD)] if meta.user_files.has_dead_letters else names
+        schema = pa.schema([meta.schema.field(name) for name in own])
     return read_rows(file, meta.user_files, schema, meta.time_column, columns, pruning)
 
 

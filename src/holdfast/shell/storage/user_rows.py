@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.nested_types import canonical, is_nested
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
@@ -180,8 +181,9 @@ def read_rows(
     Args:
         file: As it was recorded.
         of: How its rows lie in it.
-        schema: The columns to give; what the file lacks, is null. Those that are named in the
-            file's path (`key=value`) come from there.
+        schema: The columns to give, with what must not be null at any depth; what the file lacks,
+            is null. Those that are named in the file's path (`key=value`) come from there. Rows
+            have the types that streams have.
         time: The column with the event time.
         columns: Those that are read; the others come as nulls. None: all are, and so they are
             with dead letters, as whether a row is bad must not depend on who reads it.
@@ -369,7 +371,7 @@ class _Making:
 
     @cached_property
     def _timed(self) -> pa.Schema:
-        return with_time(self.schema)
+        return with_time(pa.schema([f.with_type(_of_stream(f.type)) for f in self.schema]))
 
     def made(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The schema's columns, and the time. Raises one of `_BAD` if a row is bad."""
@@ -394,11 +396,15 @@ class _Making:
                 made = as_type(present[field.name], field.type, field.name)
                 if made.null_count and not field.nullable:
                     raise ValueError("a value is null")
-                return made
+                return made.cast(_of_stream(field.type)) if is_nested(field.type) else made
         except _BAD as error:
             kind = str(field.type) if field.nullable else f"{field.type} NOT NULL"
             raise ValueError(f"column {field.name!r} is not {kind}: {error}") from None
-        return pa.nulls(count, field.type)
+        return pa.nulls(count, _of_stream(field.type))
+
+
+def _of_stream(of: pa.DataType) -> pa.DataType:
+    return canonical(of) if is_nested(of) else of
 
 
 # -- formats with columns -------------------------------------------------------------------------
@@ -658,7 +664,9 @@ def _json(
 ) -> Iterator[Chunk]:
     from pyarrow import json
 
-    explicit = as_read(_as_text(pa.schema([f for f in schema if f.name in wanted])))
+    read = [field for field in schema if field.name in wanted]
+    loose = pa.schema([field.with_nullable(True) for field in read])  # Arrow names no column.
+    explicit = as_read(_as_text(loose))
 
     def parse(block: bytes, lines: int) -> pa.RecordBatch:
         if not block.strip():
@@ -680,7 +688,6 @@ def _json(
         return found
 
     blocks = _unmarked(_blocks(source), of)
-    read = [field for field in schema if field.name in wanted]
     return _in_lines(blocks, 1, json_exactly(parse, read) if of.is_exact else parse)
 
 

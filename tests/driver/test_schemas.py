@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import types as T
 
 from holdfast.api.clauses import require_timestamp
-from holdfast.driver.schemas import schema_from_spark
+from holdfast.driver.schemas import declared_schema, schema_from_spark
 from holdfast.errors import DataflowError, UnsupportedError
 
 AT = pa.timestamp("us", tz="UTC")
@@ -31,6 +31,11 @@ def test_what_nested_values_hold_may_be_null() -> None:
     assert schema.field("a").type == pa.list_(pa.struct([("n", pa.int64())]))
     assert schema.field("m").type == pa.map_(pa.string(), pa.binary())
     assert not schema.field("a").nullable
+    of_a, of_m = declared_schema(given).types
+    assert not of_a.value_field.nullable
+    assert not of_a.value_type.field("n").nullable
+    assert not of_m.item_field.nullable
+    assert declared_schema(declared_schema(given)) == declared_schema(given)
 
 
 @pytest.mark.parametrize(

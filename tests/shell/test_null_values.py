@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
+from holdfast.api.expressions.types import carried_schema
 from holdfast.core.model.tuples import TIME_COLUMN
-from holdfast.driver.user_files import files_source
+from holdfast.driver.user_files import delta_source, files_source
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
@@ -25,6 +27,30 @@ ROWS: list[dict[str, Any]] = [
     {"at": 2, "k": None, "s": "b"},
     {"at": 3, "k": 3, "s": "c"},
 ]
+NESTED = pa.schema(
+    [
+        ("at", AT),
+        ("s", pa.struct([pa.field("a", pa.int64(), nullable=False), ("b", pa.string())])),
+        ("l", pa.list_(pa.field("item", pa.int64(), nullable=False))),
+        ("m", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
+        (
+            "deep",
+            pa.list_(
+                pa.struct(
+                    [
+                        (
+                            "n",
+                            pa.map_(
+                                pa.string(),
+                                pa.struct([pa.field("a", pa.int64(), nullable=False)]),
+                            ),
+                        )
+                    ]
+                )
+            ),
+        ),
+    ]
+)
 LINES = {
     "csv": "1970-01-01T00:00:01Z,1,\n1970-01-01T00:00:02Z,,b\n1970-01-01T00:00:03Z,3,c\n",
     "json": """\
@@ -94,3 +120,39 @@ def test_a_log_that_let_nulls_pass_is_not_read_otherwise(tmp_path: Path) -> None
     assert recorded(tmp_path / "in", tmp_path / "q2", PLAIN)[1]["file_error"]
     meta = ingest_log.read_meta(ingest_path(str(tmp_path / "q2"), "files"))
     assert meta.declared == PLAIN
+
+
+def test_a_null_within_a_column_of_files_that_is_not_null_is_a_bad_row(tmp_path: Path) -> None:
+    bad = [
+        {"s": {"a": None, "b": "x"}},
+        {"l": [1, None]},
+        {"m": [("x", None)]},
+        {"deep": [{"n": [("x", {"a": None})]}]},
+    ]
+    good: dict[str, Any] = {"s": {"a": 1, "b": None}, "l": [], "m": [("x", 1)], "deep": None}
+    rows = [good, *({**good, **each} for each in bad), dict.fromkeys(good)]
+    loose = carried_schema(NESTED)
+    put(tmp_path / "in" / "a.parquet", [{"at": 1, **row} for row in rows], loose)
+    found = recorded(tmp_path / "in", tmp_path / "q", NESTED)
+    assert [row["file_row"] for row in found] == [None, 2, 3, 4, 5, None]
+    assert {name: found[0][name] for name in good} == good
+    paths = "s.a", "l[]", "m{}", "deep[].n{}.a"
+    for row, path in zip(found[1:-1], paths, strict=True):
+        assert row["file_error"].endswith(f": {path} is not int64 NOT NULL: a value is null")
+    with pytest.raises(UserFileDamaged, match=r"row 2: .* s\.a is not int64 NOT NULL"):
+        recorded(tmp_path / "in", tmp_path / "q2", NESTED, has_dead_letters=False)
+    assert len(recorded(tmp_path / "in", tmp_path / "q3", loose)) == len(rows)
+
+
+def test_a_chosen_column_of_a_table_may_be_not_null(tmp_path: Path) -> None:
+    rows = [{"at": 1, "s": {"a": None, "b": "x"}}]
+    schema = carried_schema(pa.schema([NESTED.field("at"), NESTED.field("s")]))
+    write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist(rows, schema))
+    given: dict[str, Any] = dict.fromkeys(("start_version", "start_time", "delay", "ahead"))
+    chosen = pa.schema([NESTED.field("at"), NESTED.field("s")])
+    for each, declared in ((chosen, chosen), (schema, None)):
+        source = delta_source(
+            str(tmp_path / "t"), time="at", schema=each, trigger=None, ends=False, **given
+        )
+        assert source.meta.declared == declared
+        assert source.meta.schema == schema

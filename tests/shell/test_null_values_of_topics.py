@@ -68,3 +68,25 @@ def test_a_null_in_a_column_that_is_not_null_is_a_bad_record(kind: str) -> None:
     with pytest.raises(KafkaError, match=f"offset 1: {REASON}; give the source dead_letters="):
         decoded(PLAIN, good, bad, good, kind=kind, is_strict=True)
     assert not decoded(LOOSE, good, bad, good, kind=kind).is_bad.any()
+
+
+NESTED = pa.schema(
+    [
+        ("s", pa.struct([pa.field("a", pa.int64(), nullable=False), ("b", pa.string())])),
+        ("l", pa.list_(pa.field("item", pa.int64(), nullable=False))),
+    ]
+)
+OF_NESTED = {
+    b'{"s": {"b": "x"}, "l": [1]}': "s.a is not int64 NOT NULL: a value is null",
+    b'{"s": {"a": 1}, "l": [1, null]}': "l[] is not int64 NOT NULL: a value is null",
+    b'{"s": null}': None,
+    b'{"s": {"a": 1}, "l": []}': None,
+}
+
+
+def test_a_null_within_a_column_that_is_not_null_is_a_bad_record() -> None:
+    found = decoded(NESTED, *OF_NESTED)
+    assert found.batch.column("kafka_error").to_pylist() == [*OF_NESTED.values()]
+    assert found.batch.schema.field("s").type == pa.struct([("a", pa.int64()), ("b", pa.string())])
+    with pytest.raises(KafkaError, match=r"offset 0: s\.a is not int64 NOT NULL"):
+        decoded(NESTED, *OF_NESTED, is_strict=True)

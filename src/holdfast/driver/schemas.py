@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.api.expressions.types import CARRIED, carried_schema, is_carried
-from holdfast.core.model.nested_types import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, declared, is_nested
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedError: A column has a type that Holdfast does not carry.
     """
+    return carried_schema(_declared_in_spark(schema))
+
+
+def _declared_in_spark(schema: StructType) -> pa.Schema:
+    """See `declared_schema`. Raises as `schema_from_spark`."""
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.types import StructType
 
@@ -33,8 +38,8 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
             (field,) = to_arrow_schema(StructType([each]))
         except PySparkTypeError:  # Arrow has no such type.
             raise _not_carried(each) from None
-        kind = canonical(field.type)
-        if not is_carried(kind) or _holds_other(each.dataType):
+        kind = declared(field.type)
+        if not is_carried(canonical(kind)) or _holds_other(each.dataType):
             raise _not_carried(each)
         # Spark's watermark is no property of our streams.
         fields.append(field.remove_metadata().with_type(kind))
@@ -98,14 +103,14 @@ def schema_from_ddl(ddl: str) -> pa.Schema:
 
 def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
     """The Arrow schema of a Spark schema, a DDL text or an Arrow schema."""
-    if isinstance(given, pa.Schema):
-        return carried_schema(given)
-    return schema_from_ddl(given) if isinstance(given, str) else schema_from_spark(given)
+    return carried_schema(declared_schema(given))
 
 
 def declared_schema(given: pa.Schema | StructType | str) -> pa.Schema:
-    """The same, with the columns that must not be null."""
-    return schema_from(given)
+    """The same, but what must not be null within arrays, maps and structs stays so."""
+    if isinstance(given, pa.Schema):
+        return pa.schema([f.with_type(declared(f.type)) if is_nested(f.type) else f for f in given])
+    return _declared_in_spark(_parsed(given) if isinstance(given, str) else given)
 
 
 def state_schema_from(given: pa.Schema | StructType | str) -> pa.Schema:

@@ -15,17 +15,28 @@ def is_nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_map(kind) or pa.types.is_struct(kind))
 
 
-def with_parts(kind: pa.DataType, of_part: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+def with_parts(
+    kind: pa.DataType,
+    of_part: Callable[[pa.DataType], pa.DataType],
+    *,
+    keeps_needed: bool = False,
+) -> pa.DataType:
     """A type with what holds nothing in it replaced by what a function gives for that.
 
-    What an array, a map's values or a struct hold may then be null.
+    What an array, a map's values or a struct hold may then be null, unless `keeps_needed`.
     """
+
+    def part(name: str, of: pa.Field) -> pa.Field:
+        made = with_parts(of.type, of_part, keeps_needed=keeps_needed)
+        return pa.field(name, made, nullable=of.nullable or not keeps_needed)
+
     if pa.types.is_list(kind):
-        return pa.list_(with_parts(kind.value_type, of_part))
+        return pa.list_(part("item", kind.value_field))
     if pa.types.is_map(kind):
-        return pa.map_(with_parts(kind.key_type, of_part), with_parts(kind.item_type, of_part))
+        key = with_parts(kind.key_type, of_part, keeps_needed=keeps_needed)
+        return pa.map_(key, part("value", kind.item_field))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, with_parts(field.type, of_part)) for field in kind])
+        return pa.struct([part(field.name, field) for field in kind])
     return of_part(kind)
 
 
@@ -34,6 +45,11 @@ def canonical(kind: pa.DataType) -> pa.DataType:
     moments are in microseconds UTC.
     """
     return with_parts(kind, _canonical_part)
+
+
+def declared(kind: pa.DataType) -> pa.DataType:
+    """The same, but what must not be null in it stays so."""
+    return with_parts(kind, _canonical_part, keeps_needed=True)
 
 
 def _canonical_part(kind: pa.DataType) -> pa.DataType:

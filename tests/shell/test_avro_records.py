@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -24,7 +25,7 @@ from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.decoding import Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
-from holdfast.shell.kafka.registry import Registry, registry_of
+from holdfast.shell.kafka.registry import Registry, registry_of, rows_of
 from holdfast_chaos.schema_registry import SchemaRegistry, schema_registry
 
 AT = pa.timestamp("us", tz="UTC")
@@ -160,14 +161,58 @@ def test_columns_come_from_the_newest_schema_of_the_topic(
     fields = [*FIELDS, {"name": "kind", "type": kinds}]
     known.register("orders-value", json.dumps({"type": "record", "name": "o", "fields": fields}))
     assert registry.columns("orders") == pa.schema([*COLUMNS, ("kind", pa.string())])
-    nested = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    odd = {"name": "odd", "type": ["int", "string"]}
     known.register(
-        "others-value", json.dumps({"type": "record", "name": "o", "fields": [*FIELDS, nested]})
+        "others-value", json.dumps({"type": "record", "name": "o", "fields": [*FIELDS, odd]})
     )
-    with pytest.raises(KafkaError, match="no column has the type of its field 'tags'"):
+    with pytest.raises(KafkaError, match="no column has the type of its field 'odd'"):
         registry.columns("others")
     with pytest.raises(KafkaError, match=r"has no nobodys-value: register .*schema='name TYPE"):
         registry.columns("nobodys")
+
+
+BOX = {
+    "type": "record",
+    "name": "box",
+    "fields": [{"name": "n", "type": "long"}, {"name": "day", "type": ["null", "string"]}],
+}
+NESTED = [
+    *FIELDS[::2],
+    {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+    {"name": "parts", "type": {"type": "map", "values": "double"}},
+    {"name": "box", "type": ["null", BOX]},
+]
+
+
+def test_arrays_maps_and_records_are_columns(running: tuple[SchemaRegistry, Registry]) -> None:
+    _, registry = running
+    row = {"id": 1, "at": MOMENT, "tags": ["a", None], "parts": {"x": 1.5}}
+    given = [
+        value(registry, NESTED, **row, box={"n": 1, "day": None}),
+        value(registry, NESTED, **row, box=None),
+    ]
+    columns = registry.columns("orders")
+    box = pa.struct([("n", pa.int64()), ("day", pa.string())])
+    assert columns.types[2:] == [pa.list_(pa.string()), pa.map_(pa.string(), pa.float64()), box]
+    made = Decoder("avro", attributes_of("avro", columns), "at", True, registry)
+    first, second = made.decode(records(*given), 0).batch.select(columns.names).to_pylist()
+    assert first == {**row, "parts": [("x", 1.5)], "box": {"n": 1, "day": None}}
+    assert second == {**first, "box": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "said"),
+    [
+        ("parts", pa.map_(pa.string(), pa.int64()), "field 'parts' is the DOUBLE 1.5"),
+        ("name", pa.list_(pa.string()), "field 'name' is a text"),
+        ("box", pa.map_(pa.string(), pa.struct([("N", pa.int64())])), "'box{}.n', and none"),
+        ("tags", pa.struct([("a", pa.int64())]), "field 'tags' is no struct"),
+    ],
+)
+def test_a_part_of_another_kind_makes_a_record_bad(name: str, of: pa.DataType, said: str) -> None:
+    row = {"parts": {"x": 1.5}, "name": "ab", "box": {"x": {"n": 1}}, "tags": ["a"]}
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        rows_of([row], pa.schema([(name, of)]))
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:

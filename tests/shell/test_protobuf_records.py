@@ -89,6 +89,8 @@ def value(registry: Registry, fields: Fields, message: str = "Order", **row: Any
             getattr(found, name).FromDatetime(given)
         elif fields[name][1].startswith(".google.protobuf."):
             getattr(found, name).value = given
+        elif isinstance(given, list):
+            getattr(found, name).extend(given)
         else:
             setattr(found, name, given)
     written: bytes = write(found, SerializationContext("orders", MessageField.VALUE))
@@ -135,8 +137,24 @@ def test_messages_tell_what_is_not_set_as_far_as_they_can(
         {"id": 1, "name": "", "at": MOMENT, "count": 0, "kind": "OLD"},
         {"id": 0, "name": "", "at": MOMENT, "count": None, "kind": "NEW"},
     ]
-    with pytest.raises(KafkaError, match="no column has the type of its field 'tags'"):
-        registry.columns("orders")
+    assert registry.columns("orders").field("tags").type == pa.list_(pa.string())
+
+
+def test_lists_of_plain_values_are_columns_and_other_parts_are_refused(
+    running: tuple[SchemaRegistry, Registry],
+) -> None:
+    _, registry = running
+    fields = FIELDS | {"tags": (4, "r STRING"), "shares": (5, "r DOUBLE")}
+    bytes_ = value(registry, fields, id=1, at=MOMENT, tags=["a", "b"], shares=[1.5])
+    columns = pa.schema([*COLUMNS, ("tags", pa.list_(pa.string()))])
+    found = decoder(registry, columns).decode(records(bytes_), 0).batch
+    assert found.column("tags").to_pylist() == [["a", "b"]]
+    whole = pa.schema([*COLUMNS, ("shares", pa.list_(pa.int64()))])
+    bad = decoder(registry, whole, has_dead_letters=True).decode(records(bytes_), 0).batch
+    assert "'shares' is the DOUBLE 1.5" in bad.column("kafka_error")[0].as_py()
+    for of in (pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64())):
+        with pytest.raises(KafkaError, match=r"column 'x' is .* not read from Protobuf"):
+            attributes_of("protobuf", pa.schema([("x", of)]))
 
 
 def test_what_is_no_record_of_a_known_schema_is_a_dead_letter(

@@ -10,7 +10,7 @@ from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
 from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.driver.checks import check_session
-from holdfast.driver.schemas import schema_from_ddl, schema_from_spark
+from holdfast.driver.schemas import schema_from, schema_from_spark
 from holdfast.driver.security import InsecureClusterWarning
 from holdfast.errors import (
     DataflowChangedError,
@@ -190,11 +190,11 @@ def test_sources_need_a_time_and_types_that_streams_can_carry(spark: SparkSessio
 
 def test_schemas_are_read_from_ddl(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 1L AS id, 'x' AS name, current_timestamp() AS at")
-    assert schema_from_ddl("id BIGINT, name STRING, at TIMESTAMP").types == (
+    assert schema_from("id BIGINT, name STRING, at TIMESTAMP").types == (
         schema_from_spark(frame.schema).types
     )
     with pytest.raises(DataflowError, match="is no schema"):
-        schema_from_ddl("id NUMBERISH")
+        schema_from("id NUMBERISH")
 
 
 SAFE = {

@@ -91,18 +91,13 @@ def _holds_other(of: DataType) -> bool:
     return is_nested(to_arrow_schema(StructType([StructField("it", of)])).field(0).type)
 
 
-def schema_from_ddl(ddl: str) -> pa.Schema:
-    """The Arrow schema of a Spark DDL text, e.g. `id BIGINT, name STRING, at TIMESTAMP`.
+def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
+    """The Arrow schema of a Spark schema, a DDL text or an Arrow schema.
 
     Raises:
         DataflowError: The text is no DDL.
         UnsupportedError: A column has a type that Holdfast does not carry.
     """
-    return schema_from_spark(_parsed(ddl))
-
-
-def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
-    """The Arrow schema of a Spark schema, a DDL text or an Arrow schema."""
     return carried_schema(declared_schema(given))
 
 

@@ -248,6 +248,12 @@ def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
             _read_json([b"{}"], schema)
         except _BAD as error:
             raise KafkaError(f"JSON cannot have this schema: {error}") from None
+    for each in schema if kind == "protobuf" else ():
+        if _holds(each.type, pa.types.is_map) or _holds(each.type, pa.types.is_struct):
+            raise KafkaError(
+                f"column {each.name!r} is {each.type}, which is not read from Protobuf: leave it "
+                "out of schema=..."
+            )
     return schema.append(CHANGE_OF_LOG) if kind == DEBEZIUM else schema
 
 

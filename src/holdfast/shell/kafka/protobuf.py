@@ -220,8 +220,8 @@ def _known() -> Any:
 
 def _type(field: Any) -> pa.DataType:
     """The type of the column for a field. Raises `KafkaError`: there is none."""
-    if not field.is_repeated and (name := _kind(field)) in _PLAIN:
-        return _PLAIN[name]
+    if (name := _kind(field)) in _PLAIN:
+        return pa.list_(_PLAIN[name]) if field.is_repeated else _PLAIN[name]
     if not field.is_repeated and field.message_type is not None:
         of = field.message_type.full_name
         known = {_TIMESTAMP: pa.timestamp("us", tz="UTC"), _DATE: pa.date32()}
@@ -247,13 +247,12 @@ def _value(field: Any, message: Any) -> Any:
     if field.has_presence and not message.HasField(field.name):
         return None
     value = getattr(message, field.name)
-    if field.is_repeated:
-        return value
-    if field.enum_type is not None:
-        named = field.enum_type.values_by_number.get(value)
-        return str(value) if named is None else named.name
     if field.message_type is None:
-        return value
+        return (
+            [_plain(field, each) for each in value] if field.is_repeated else _plain(field, value)
+        )
+    if field.is_repeated:  # No column has it: it is a map, or messages.
+        return dict(value) if field.message_type.GetOptions().map_entry else list(value)
     of = field.message_type.full_name
     if of == _TIMESTAMP:
         return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
@@ -262,6 +261,14 @@ def _value(field: Any, message: Any) -> Any:
     if of == _DECIMAL:
         return _client_part().protobuf_to_decimal(value)
     return value.value if of.removeprefix(_WRAPPERS) in _WRAPPED else value
+
+
+def _plain(field: Any, value: Any) -> Any:
+    """A value that is no message; of an enum its name."""
+    if field.enum_type is None:
+        return value
+    named = field.enum_type.values_by_number.get(value)
+    return str(value) if named is None else named.name
 
 
 def _client_part() -> Any:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -247,12 +248,27 @@ def _type(given: Any, name: str) -> pa.DataType:
             return pa.decimal128(given["precision"], given.get("scale", 0))
         if given.get("type") == "enum":
             return pa.string()
-        return _type(given.get("type"), name)
+        return _type(given.get("type"), name) if (of := _nested(given, name)) is None else of
     if given not in _PLAIN:
         raise KafkaError(
             f"no column has the type of its field {name!r}; give schema=... without it"
         )
     return _PLAIN[given]
+
+
+def _nested(given: dict[str, Any], name: str) -> pa.DataType | None:
+    """Of an array, a map or a record; None of others. Raises as `_type`."""
+    match given.get("type"):
+        case "array":
+            return pa.list_(_type(given["items"], f"{name}[]"))
+        case "map":
+            return pa.map_(pa.string(), _type(given["values"], f"{name}{{}}"))
+        case "record":
+            parts = [(f["name"], _type(f["type"], f"{name}.{f['name']}")) for f in given["fields"]]
+            if len({part.lower() for part, _ in parts}) == len(parts) > 0:
+                return pa.struct(parts)
+            return _type(None, name)
+    return None
 
 
 def rows_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -285,11 +301,16 @@ def _other_kind(value: Any, of: pa.DataType) -> str:
         return f"the DOUBLE {value}" if is_other else ""
     if isinstance(value, datetime):
         return "a moment" if types.is_date(of) else ""
+    if isinstance(value, str | bytes):  # Arrow would take each of its letters.
+        return "a text" if types.is_list(of) else ""
     parts: Iterable[tuple[Any, pa.DataType]] = ()
     if isinstance(value, list) and types.is_list(of):
         parts = ((each, of.value_type) for each in value)
     elif isinstance(value, dict) and types.is_struct(of):
         parts = ((value.get(part.name), part.type) for part in of)
+    elif isinstance(value, dict) and types.is_map(of):
+        keys = ((key, of.key_type) for key in value)
+        parts = chain(keys, ((each, of.item_type) for each in value.values()))
     return next(filter(None, (_other_kind(*part) for part in parts)), "")
 
 

@@ -195,3 +195,6 @@ def _require_names_in(value: Any, of: pa.DataType, path: str) -> None:
     elif isinstance(value, list) and pa.types.is_list(of):
         for each in value:
             _require_names_in(each, of.value_type, f"{path}[]")
+    elif isinstance(value, dict) and pa.types.is_map(of):
+        for each in value.values():
+            _require_names_in(each, of.item_type, f"{path}{{}}")

@@ -47,6 +47,26 @@ def test_a_date_is_a_text() -> None:
     assert nested["l"] == [dt.date(2026, 1, 3), None]
 
 
+READ = {
+    "2026-1-2": (2026, 1, 2),
+    "2026": (2026, 1, 1),
+    "2026-3": (2026, 3, 1),
+    " +2026-01-2\\t": (2026, 1, 2),
+    "2026-01-02T05:00:00": (2026, 1, 2),
+    "2026-1-2 at noon": (2026, 1, 2),
+    "2026-01-02GMT": (2026, 1, 2),
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_date_may_be_written_as_spark_reads_it(text: str) -> None:
+    day = dt.date(*READ[text])
+    given = f'{{"s": {{"day": "{text}"}}, "l": [null, "{text}"]}}'.encode()
+    assert decoded(DAY, f'{{"day": "{text}"}}'.encode()).batch.column("day")[0].as_py() == day
+    (_, _, found) = decoded(DAYS, b'{"s": null, "l": null}', b"{}", given).batch.to_pylist()
+    assert (found["s"]["day"], found["l"]) == (day, [None, day])
+
+
 def test_a_date_that_the_sink_has_written_is_read() -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array([dt.date(1969, 7, 20)]), pa.array([0])], names=["day", "time"]
@@ -58,7 +78,18 @@ def test_a_date_that_the_sink_has_written_is_read() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['"2026-02-30"', '"2026-01-02T05:00:00"', '"02.01.2026"', '"today"', '"5"', '""', "5", "0.5"],
+    [
+        '"2026-02-30"',
+        '"2026-1-2x"',
+        '"02.01.2026"',
+        '"today"',
+        '"5"',
+        '""',
+        '" "',
+        "5",
+        "0.5",
+        '"26-1-2"',
+    ],
 )
 def test_what_is_no_date_is_a_bad_record_by_name(text: str) -> None:
     assert "day" in error_of(DAY, f'{{"day": {text}}}'.encode())

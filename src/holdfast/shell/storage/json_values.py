@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,11 @@ from holdfast.shell.storage.column_values import as_type, has_infinity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+_DATE: Final = re.compile(
+    r"([+]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL
+)
+_BLANKS: Final = "".join(map(chr, (*range(0x21), 0x7F)))
+"""What Spark passes over around a date."""
 _ESCAPED_NAME: Final = re.compile(rb'\\u[0-9a-fA-F]{4}[^"\\]*"\s*:')
 
 
@@ -98,10 +104,52 @@ def as_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         try:
-            columns.append(as_type(rows.column(field.name), field.type, field.name))
+            texts = _plain_dates(rows.column(field.name), field.type)
+            columns.append(as_type(texts, field.type, field.name))
         except (pa.ArrowException, ValueError) as error:
             raise ValueError(f"column {field.name!r} is not {field.type}: {error}") from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain_dates(values: pa.Array, to: pa.DataType) -> pa.Array:
+    """Texts of dates as Arrow takes them; of others the same values. Raises `ValueError`."""
+    if pa.types.is_struct(to) and to.num_fields:
+        if not _holds_date(to):
+            return values
+        parts = [_plain_dates(values.field(n), each.type) for n, each in enumerate(to)]
+        names = [each.name for each in to]
+        return pa.StructArray.from_arrays(parts, names=names, mask=values.is_null())
+    if pa.types.is_list(to) and _holds_date(to):
+        part = _plain_dates(values.flatten(), to.value_type)
+        lengths = pc.fill_null(pc.list_value_length(values), 0)
+        ends = pc.cumulative_sum(lengths).cast(pa.int32())
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+        return pa.ListArray.from_arrays(offsets, part, mask=values.is_null())
+    if not (pa.types.is_date(to) and pa.types.is_string(values.type)):
+        return values
+    if pc.all(pc.match_substring_regex(values, r"^\d{4}-\d\d-\d\d$")).as_py() is not False:
+        return values
+    return pa.array([None if v is None else _plain_date(v) for v in values.to_pylist()])
+
+
+def _holds_date(of: pa.DataType) -> bool:
+    parts = (of.field(n).type for n in range(of.num_fields))
+    return bool(pa.types.is_date(of)) or any(map(_holds_date, parts))
+
+
+def _plain_date(text: str) -> str:
+    """A text that Spark's `from_json` takes for a date of the years 1 to 9999 as `2026-01-02`.
+
+    Spark takes a year, a month of it, or a day, of which a blank or `T` may end what counts, with
+    blanks around it, and passes over `GMT`. Raises `ValueError` for others.
+    """
+    found = _DATE.fullmatch(text.replace("GMT", "").strip(_BLANKS))
+    if found is None:
+        raise ValueError(f"{text!r} is no date")
+    try:
+        return date(int(found[1]), int(found[2] or 1), int(found[3] or 1)).isoformat()
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no date: {error}") from None
 
 
 def require_capitals(rows: pa.RecordBatch, text: bytes, schema: pa.Schema) -> None:

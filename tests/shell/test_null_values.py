@@ -15,7 +15,8 @@ from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.user_files import delta_source, files_source
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
+from holdfast.shell.storage.errors import SchemaMismatch
+from holdfast.shell.storage.ingest_log import IngestLogReader
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.user_files import UserFileDamaged
 
@@ -68,14 +69,21 @@ def put(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
 
 def recorded(place: Path, location: Path, schema: Any, **settings: Any) -> list[dict[str, Any]]:
     """All rows of the log of a source of files, once it has ended."""
-    given = {"time": "at", "delay": None, "ahead": None, "options": None, "trigger": None}
+    given: dict[str, Any] = {
+        "time": "at",
+        "delay": None,
+        "ahead": None,
+        "options": None,
+        "trigger": None,
+    }
     given |= {"ends": True, "format": "parquet", "has_dead_letters": True}
-    source = files_source(str(place), schema=schema, **(given | settings))  # type: ignore[arg-type]
+    source = files_source(str(place), schema=schema, **(given | settings))
     recorder = FileRecorder("files", source, str(location))
     recorder.start(None)  # type: ignore[arg-type]  # Spark is not needed.
     recorder.wait()
-    if recorder.error is not None:
-        raise recorder.error
+    if (error := recorder.error) is not None:
+        assert isinstance(error, BaseException)
+        raise error
     reader = IngestLogReader(ingest_path(str(location), "files"), 0, 1)
     rows: list[dict[str, Any]] = []
     while found := reader.poll():
@@ -123,14 +131,14 @@ def test_a_log_that_let_nulls_pass_is_not_read_otherwise(tmp_path: Path) -> None
 
 
 def test_a_null_within_a_column_of_files_that_is_not_null_is_a_bad_row(tmp_path: Path) -> None:
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"s": {"a": None, "b": "x"}},
         {"l": [1, None]},
         {"m": [("x", None)]},
         {"deep": [{"n": [("x", {"a": None})]}]},
     ]
     good: dict[str, Any] = {"s": {"a": 1, "b": None}, "l": [], "m": [("x", 1)], "deep": None}
-    rows = [good, *({**good, **each} for each in bad), dict.fromkeys(good)]
+    rows = [good, *(good | each for each in bad), dict.fromkeys(good)]
     loose = carried_schema(NESTED)
     put(tmp_path / "in" / "a.parquet", [{"at": 1, **row} for row in rows], loose)
     found = recorded(tmp_path / "in", tmp_path / "q", NESTED)

@@ -107,8 +107,7 @@ def files_source(
     if has_dead_letters:
         columns = pa.schema([field.with_nullable(True) for field in columns])
     said = None if columns.equals(declared) else declared
-    if has_dead_letters:
-        columns = pa.schema([*columns, *DEAD])
+    columns = pa.schema([*columns, *(DEAD if has_dead_letters else ())])
     delay_us = 0 if delay is None else duration_us(delay)
     ahead_us = None if ahead is None else duration_us(ahead)
     meta = IngestMeta(columns, time, delay_us, ahead_us, of, said)

@@ -12,7 +12,7 @@ from holdfast.api.expressions.user_functions import UserFunction
 from holdfast.api.expressions.values import Value
 from holdfast.api.functions import FunctionError, Kind, PythonFunction
 from holdfast.api.processors import OpenProcessor, processor_of
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 
 _SCHEMA = pa.schema([("k", pa.string())])
 _ROWS = pa.RecordBatch.from_pylist([{"k": "a"}, {"k": "b"}], schema=_SCHEMA)

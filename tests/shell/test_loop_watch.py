@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 from holdfast.shell.spark.loop_watch import LoopWatch
 
 _STALL_S = 10.0

@@ -12,7 +12,7 @@ from holdfast.core.coordinator.events import KeepAliveReceived
 from holdfast.core.coordinator.reports import StatisticsReported
 from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.haunit.told import FiguresWanted
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 from holdfast.core.wire.node_words import Task, decode_from_node
 from holdfast.shell.spark.loop_watch import LoopWatch
 from holdfast.shell.spark.node_reports import NodeReports

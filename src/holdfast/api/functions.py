@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.api.expressions.python_values import for_arrow, is_fitting, rows_of
 from holdfast.api.expressions.types import is_carried
 from holdfast.core.model.nested_types import is_nested
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 from holdfast.errors import DataflowError, UnsupportedError
 
 Kind = Literal["map_batches", "map", "flat_map", "filter"]

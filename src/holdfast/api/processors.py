@@ -21,9 +21,9 @@ from holdfast.api.expressions.python_values import values_of
 from holdfast.api.functions import FunctionError, batch_of
 from holdfast.api.state_codecs import StateCodec, state_codec
 from holdfast.core.model.nested_types import is_nested
+from holdfast.core.model.users_code import USERS_CODE
 from holdfast.core.operators.keyed_states import OF_ROW, OF_TIMER, OF_TTL, Scope, Timer
 from holdfast.core.operators.process import Time
-from holdfast.core.operators.users_code import USERS_CODE
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:

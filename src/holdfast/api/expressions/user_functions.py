@@ -17,7 +17,7 @@ from holdfast.api.expressions.python_values import for_arrow, is_fitting, values
 from holdfast.api.expressions.types import is_carried, name_of
 from holdfast.api.expressions.values import EvaluationError, Value, as_array
 from holdfast.core.model.nested_types import is_nested
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 from holdfast.errors import DataflowError, UnsupportedError
 
 Takes = Literal["rows", "pandas", "arrow"]

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Final
 
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 
 _PASS_MAX_S: Final = 600.0
 _WORKS_SHARE: Final = 0.01

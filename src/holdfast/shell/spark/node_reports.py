@@ -16,7 +16,7 @@ from holdfast.core.coordinator import reports
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.model.shown_rows import ROWS_OF_NODE_MAX, table_of
-from holdfast.core.operators.users_code import USERS_CODE
+from holdfast.core.model.users_code import USERS_CODE
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, FromNode, encode
 from holdfast.shell.spark.loop_watch import LoopWatch
 from holdfast.shell.spark.timers import now_ms, together

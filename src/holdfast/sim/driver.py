@@ -48,6 +48,8 @@ _TASK_ATTEMPTS = 4
 _LEASE_US = 3_000_000
 _INVARIANTS_EVERY = 16
 
+COMES_UP = "comes up"
+"""A step of a process's own: it is there, and is about to say hello."""
 COORDINATOR_STEPS = (
     "failure detected",
     "task launched",
@@ -77,6 +79,7 @@ class Life:
         self.is_over = False
         self.processes: dict[str, Process] = {}
         self._newest: dict[NodeId, Process] = {}  # the process that last said hello
+        self._assigned: set[str] = set()  # the processes that were sent an assignment
         self._attempts: dict[tuple[NodeId, int], int] = {}
         self._timers: dict[str, int] = {}
         self._unwritten: list[c.WriteJournal] = []
@@ -137,7 +140,8 @@ class Life:
         def arrive(is_torn: bool) -> None:
             if is_torn:
                 return
-            if not self.machine.instance(process.node).expects(process.launch):
+            instance = self.machine.instance(process.node)
+            if instance.has_ended(name) or not instance.expects(process.launch):
                 self._tell(process, lambda: self._end(process))
                 return
             self._newest[process.node] = process
@@ -292,6 +296,9 @@ class Life:
 
     def _assign(self, effect: c.SendAssignment) -> None:
         process = self.processes[effect.task]
+        if effect.task in self._assigned:
+            self._world.count("assignment sent again")
+        self._assigned.add(effect.task)
         self._say(process, effect)
         self._passed("assignment sent", process)
 
@@ -374,6 +381,7 @@ class Life:
             process = self._world.new_process(self, node, launch)
             self.processes[process.endpoint.name] = process
             self._scheduler.note(f"{process.endpoint.name} comes up")
+            self._passed(COMES_UP, process)
             process.hello()
 
         self._scheduler.after(self._scheduler.uniform("spark/launch", soonest_us, latest_us), up)

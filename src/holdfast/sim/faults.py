@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.sim.correction_steps import CORRECTION_STEPS
 from holdfast.sim.draw import Draw
-from holdfast.sim.driver import COORDINATOR_STEPS
+from holdfast.sim.driver import COMES_UP, COORDINATOR_STEPS
 from holdfast.sim.process import NODE_STEPS
 from holdfast.sim.process_sources import DRAINED
 
@@ -69,6 +69,7 @@ _LATE_END_PERCENT: Final = 15
 _OFTEN_LATE_END_PERCENT: Final = 40
 _ROTTEN_PERCENT: Final = 20
 _NO_SLOTS_PERCENT: Final = 8
+_LOST_HELLO_PERCENT: Final = 10
 _APART: Final = (*SILENCES, "leave", NO_SLOTS, FOOTPRINT_ROT, LINE_ROT, LATE_END)
 """Kinds that are drawn for themselves."""
 _ROTS: Final = {FOOTPRINT_ROT: "rot of footprints", LINE_ROT: "rot of lines"}
@@ -120,6 +121,7 @@ _CORRECTION_KINDS: Final = (
 )
 """What strikes while nodes go on without missing input, and while they correct that."""
 _SENDING_STEPS: Final = ("batch sent", "acknowledged", "subscription sent")
+_HELLO_STEPS: Final = (COMES_UP, "hello received")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ def plan_faults(
         *(_plan_rot(seed, FOOTPRINT_ROT, span_us) if FOOTPRINT_ROT in kinds else ()),
         *(_plan_rot(seed, LINE_ROT, span_us) if LINE_ROT in kinds else ()),
         *(_plan_full_clusters(seed, span_us) if NO_SLOTS in kinds else ()),
+        *(_plan_lost_hellos(seed) if "lost-frames" in kinds else ()),
     )
     if LATE_END not in kinds:
         return planned
@@ -279,6 +282,25 @@ def _plan_full_clusters(seed: int, span_us: int) -> tuple[Fault, ...]:
     if not draw.percent(_NO_SLOTS_PERCENT):
         return ()
     return (_lasting(draw, NO_SLOTS, span_us, 200_000, 6_000_000),)
+
+
+def _plan_lost_hellos(seed: int) -> tuple[Fault, ...]:
+    """Now and then every other frame is lost of processes that say hello, or are answered."""
+    draw = Draw(f"{seed}/hellos")
+    if not draw.percent(_LOST_HELLO_PERCENT):
+        return ()
+    return tuple(
+        Fault(
+            "lost-frames",
+            at_us=None,
+            step=draw.one_of(_HELLO_STEPS),
+            nth=draw.steep(1, 12),
+            pick=draw.number(0, 1 << 30),
+            length_us=draw.steep(20_000, 1_000_000),
+            size=1,
+        )
+        for _ in range(draw.number(1, 4))
+    )
 
 
 def _plan_silences(

@@ -74,7 +74,6 @@ _MESSAGES_PER_TURN = 16
 _PIECES = 4
 """Of background work at a time: what has opened is taken and written, then footprints are."""
 _KEEP_ALIVE_US = 100_000
-_HELLO_AGAIN_US = 500_000
 _FRAME_BYTES = 64
 _NOTE_BYTES = 16
 _STORE_RETRY_US = 50_000
@@ -195,7 +194,7 @@ class Process:
             return
         if self._scheduler.now_us >= self.paused_until_us:
             self.life.receive_hello(self)
-        self._scheduler.after(_HELLO_AGAIN_US, self.hello)
+        self._scheduler.after(_KEEP_ALIVE_US, self.hello)
 
     def _begin(self, effect: BeginIncarnation) -> None:
         given = effect.assignment

@@ -161,3 +161,12 @@ def test_a_failure_names_the_machine() -> None:
     driver.now_ms += 1_000
     effects = driver.step(TimerFired("check"))
     assert {e.host for e in effects if isinstance(e, c.ReportFailure)} == {"m0", "m1"}
+
+
+def test_a_task_that_was_sent_away_does_not_take_its_successors_launch() -> None:
+    driver = Replicas("m0", "m1")
+    driver.comes_up(1, "m0")
+    driver.comes_up(2, "m0")
+    again = driver.step(c.HelloReceived(A, 3, "t2", "tcp://x", "m0"))  # Its job carries 3 now.
+    assert again == []
+    assert is_assigned(driver.comes_up(3, "m1"))

@@ -9,7 +9,7 @@ from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.coordinator.replica import Replica
-from holdfast.core.haunit.plan import NodePlan, Standby
+from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.machine import Effect, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -299,3 +299,57 @@ def test_a_node_that_said_why_it_fails_is_not_called_silent() -> None:
     driver.up("t2")
     lost = [e for e in driver.check_until(4_000) if isinstance(e, c.ReportFailure)]
     assert [e.reason.split(" for ")[0] for e in lost] == ["no keep-alive"]
+
+
+def assignments(effects: list[Effect]) -> list[Assignment]:
+    return [e.assignment for e in effects if isinstance(e, c.SendAssignment)]
+
+
+@pytest.mark.parametrize("is_protected", [True, False])
+def test_an_assignment_that_was_lost_comes_again_and_its_node_is_not_lost(
+    is_protected: bool,
+) -> None:
+    driver = Driver(plan(is_protected=is_protected))
+    first = driver.up("t1")
+    for at_ms in range(100, 3_000, 100):
+        assert "ReportFailure" not in kinds(driver.check_until(at_ms))
+        again = driver.hello("t1")
+        assert kinds(again) == ["SendAssignment"]
+        assert [given.incarnation for given in assignments(again)] == [first]
+
+
+def test_a_node_that_has_spoken_needs_no_assignment_any_more() -> None:
+    driver = Driver()
+    driver.up("t1")
+    driver.keep(driver.machine.instance(A).primary)
+    assert driver.hello("t1") == []  # Said before, and late.
+
+
+def test_hello_again_before_the_journal_has_the_incarnation_gets_no_assignment() -> None:
+    driver = Driver()
+    driver.hello("t1", journal=False)
+    assert driver.hello("t1", journal=False) == []
+
+
+def test_a_secondary_that_is_promoted_before_it_has_an_assignment_begins_as_what_it_was() -> None:
+    driver = standby()
+    primary, secondary = driver.machine.instance(A).replicas
+    given, task = secondary.incarnation, str(secondary.task)
+    secondary.has_spoken = False
+    hello = c.HelloReceived(A, secondary.launch, task, "ipc://x")
+    driver.step(c.TaskEnded(A, primary.launch, "killed"))
+    assert driver.machine.instance(A).primary is secondary
+    (again,) = assignments(driver.step(hello))
+    assert (again.incarnation, again.is_secondary) == (given, True)
+    promoted = driver.step(c.KeepAliveReceived(A, given, {}))
+    assert "SendPromotion" in kinds(promoted)
+    assert driver.step(hello) == []
+
+
+def test_a_process_that_was_replaced_does_not_come_back() -> None:
+    driver = Driver()
+    driver.up("t1")
+    second = driver.up("t2")
+    assert driver.hello("t1") == []
+    assert driver.machine.instance(A).counts(second)
+    assert driver.machine.instance(A).has_ended("t1")

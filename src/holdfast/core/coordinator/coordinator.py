@@ -7,6 +7,7 @@ replica.py has the table of all transitions.
 - A replica that comes up says hello. The coordinator gives it the next incarnation of the instance
   and writes that to its journal; only when the journal is durable does the replica get its
   assignment (incarnation, newest stored restart point, neighbours), and its neighbours the news.
+  It says hello until it has that; if it was lost, it comes again.
 - A replica at work is lost when keep-alives are missed (silence.py), when Spark reports its task's
   end, or when another process says hello in its place (it was replaced before we noticed). It is
   fenced at once: from then on only later incarnations count. Then the shell is asked to end its
@@ -47,7 +48,6 @@ from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.decisions import Begun, Decisions
 from holdfast.core.coordinator.departures import Departures
 from holdfast.core.coordinator.events import (
-    EndTask,
     FailQuery,
     FinishQuery,
     FirstOutput,
@@ -181,8 +181,12 @@ class Coordinator:
     def _on_hello_received(self, hello: HelloReceived, now_ms: int) -> list[Effect]:
         instance = self._instances.get(hello.node)
         replica = None if instance is None else instance.of_launch(hello.launch)
-        if instance is None or replica is None or replica.task == hello.task:
+        if instance is None or replica is None or instance.has_ended(hello.task):
             return []
+        if replica.task == hello.task:
+            if not replica.is_unheard:
+                return []
+            return self._assigned(instance, replica, replica.incarnation, now_ms)
         effects: list[Effect] = []
         if hello.launch == replica.relief and not replica.is_down:
             effects += self._departures.relieved(instance, replica, now_ms)
@@ -191,7 +195,7 @@ class Coordinator:
             effects += self._lose(instance, replica, reason, now_ms)
             if instance.is_early(replica, now_ms):
                 replica.wait()
-                return [*effects, EndTask(hello.node, hello.task)]
+                return [*effects, instance.end(hello.task)]
         place = self._machines.place_for(instance, replica, hello.host)
         if place is not Place.HERE:
             return effects + self._send_away(instance, replica, hello, place, now_ms)
@@ -216,7 +220,7 @@ class Coordinator:
         now_ms: int,
     ) -> list[Effect]:
         """End a task that came up beside another replica; another is launched, now or later."""
-        end = EndTask(hello.node, hello.task)
+        end = instance.end(hello.task)
         if place is Place.ELSEWHERE:
             replica.moves += 1
             return [end, *self._launch(instance, replica, now_ms)]
@@ -228,19 +232,22 @@ class Coordinator:
     def _assigned(
         self, instance: Instance, replica: Replica, incarnation: Incarnation, now_ms: int
     ) -> list[Effect]:
-        """The incarnation is durable: the replica may work and its neighbours may know."""
+        """The incarnation is durable: the replica may work and its neighbours may know.
+
+        One that is being promoted begins as what it was before.
+        """
         if replica.incarnation != incarnation or replica.task is None:
             return []
-        replica.enter(NodeState.RUNNING)
-        instance.was_up = True
+        if is_first := replica.state is NodeState.ASSIGNING:
+            replica.enter(NodeState.RUNNING)
+            instance.was_up = True
         replica.heard_ms = now_ms
         name, point = instance.plan.node, self._regions.restart_point(instance.plan.node)
-        is_secondary = replica is not instance.primary
-        over = self._regions.rounds_over(name)
-        assignment = Assignment(self.epoch, incarnation, point, {}, is_secondary, rounds_over=over)
+        born, follows, over = *replica.began, self._regions.rounds_over(name)
+        assignment = Assignment(self.epoch, born, point, {}, follows, rounds_over=over)
         peers = self._introductions.to(instance, replica)
         assigned = SendAssignment(name, replica.task, assignment, peers)
-        return [assigned, *self._introductions.of(instance)]
+        return [assigned, *(self._introductions.of(instance) if is_first else ())]
 
     # -- failing ----------------------------------------------------------------------------
 
@@ -366,7 +373,7 @@ class Coordinator:
         """From now on only later incarnations count."""
         effects = instance.end_outgoing()
         if replica.task is not None:
-            effects.append(EndTask(instance.plan.node, replica.task, replica.incarnation))
+            effects.append(instance.end(replica.task, replica.incarnation))
         replica.lose(now_ms)
         if self._admission is not None:
             effects += self._admission.gone(instance.plan.node, now_ms)
@@ -449,6 +456,7 @@ class Coordinator:
         if instance is None or replica is None or not replica.is_up:
             return None
         replica.heard_ms = now_ms
+        replica.has_spoken = True
         return instance, replica
 
     def _primary(self, name: NodeId, incarnation: Incarnation, now_ms: int) -> Instance | None:

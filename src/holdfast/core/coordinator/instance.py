@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
 
 _PATIENCE_MAX = 8
+_ENDED_KEPT = 64
 REPLICAS_MAX = 3
 
 
@@ -52,6 +54,7 @@ class Instance:
         was_up: Whether any replica has been at work.
         moved_at_ms: When a secondary was last moved away from a machine that it shared.
         outgoing: The task of a primary that has handed over, until it is ended.
+        ended: The tasks that were ended last; it may take a while until they hear of it.
         beside: The nodes that run the same instance beside this one.
     """
 
@@ -70,6 +73,7 @@ class Instance:
     was_up: bool = False
     moved_at_ms: int | None = None
     outgoing: str | None = None
+    ended: deque[str] = field(default_factory=lambda: deque(maxlen=_ENDED_KEPT))
     beside: tuple[Instance, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +116,16 @@ class Instance:
     def end_outgoing(self) -> list[Effect]:
         """A primary that has handed over has had its time."""
         task, self.outgoing = self.outgoing, None
-        return [] if task is None else [EndTask(self.plan.node, task)]
+        return [] if task is None else [self.end(task)]
+
+    def end(self, task: str, incarnation: Incarnation = NOBODY) -> EndTask:
+        """A task is not to run any more; should its process say hello again, that is in vain."""
+        self.ended.append(task)
+        return EndTask(self.plan.node, task, incarnation)
+
+    def has_ended(self, task: str) -> bool:
+        """Whether a task was to be ended, and lives on."""
+        return task in self.ended
 
     # -- launches ---------------------------------------------------------------------------
 

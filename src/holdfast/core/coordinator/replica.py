@@ -85,6 +85,7 @@ class Replica:
     incarnation: Incarnation = NOBODY  # as which it counts now
     former: Incarnation = NOBODY  # as which it counted before it was promoted
     heard_ms: int = 0
+    has_spoken: bool = False  # its task knows which incarnation it is
     is_told: bool = False  # a secondary that knows, or should, that it is promoted
     has_joined: bool = False  # a secondary that all its producers serve
     has_caught_up: bool = False
@@ -115,6 +116,17 @@ class Replica:
     def is_up(self) -> bool:
         """Whether it works, or is about to."""
         return self.state in (NodeState.RUNNING, NodeState.PROMOTING)
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether it is to work, and its task may not know."""
+        return self.is_up and not self.has_spoken
+
+    @property
+    def began(self) -> tuple[Incarnation, bool]:
+        """As which incarnation its task begins, or has begun, and whether as a secondary."""
+        is_secondary = self.role is Role.SECONDARY or self.state is NodeState.PROMOTING
+        return self.former or self.incarnation, is_secondary
 
     @property
     def is_failing(self) -> bool:
@@ -151,6 +163,7 @@ class Replica:
         self.task, self.endpoint, self.host = hello.task, hello.endpoint, hello.host
         self.failed_launches = self.timeouts = self.moves = 0
         self.heard_ms = now_ms
+        self.has_spoken = False
         self.incarnation = incarnation
 
     def promote(self, incarnation: Incarnation) -> None:

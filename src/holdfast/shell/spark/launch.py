@@ -358,10 +358,13 @@ class Cluster:
     def _on_hello(self, task: Task, hello: c.HelloReceived) -> None:
         node, host = hello.node, hello.host
         self._executors.heard(host)
-        launch = self._launches.expected(self._machine.instance(node), task.launch)
+        instance = self._machine.instance(node)
+        has_ended = instance.has_ended(task.name)
+        launch = None if has_ended else self._launches.expected(instance, task.launch)
         if launch is None:
             self._say(task.name.encode(), told.Fenced())
             return
+        self._answer(task.name.encode())  # Its assignment may have to wait for others.
         self.history.came_up(task, host)
         self._launches.came_up(node, task.launch)
         if not self._is_local:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from holdfast.shell.spark.task_spec import TaskSpec
     from holdfast.shell.spark.traffic import Traffic
 
-_HELLO_INTERVAL_MS = 500
 _STATISTICS_INTERVAL_S = 0.5
 _REASON_MAX = 4000
 _LONG_PASS_S = 10.0
@@ -166,11 +165,10 @@ class NodeReports:
     def _say_hello_or_live(self, at_ms: int) -> None:
         if at_ms < self.due_ms:
             return
+        self.due_ms = at_ms + self._spec.plan.limits.keep_alive_ms
         if self._life.incarnation:  # Opening logs elsewhere may take a while.
-            self.due_ms = at_ms + self._spec.plan.limits.keep_alive_ms
             self.refresh()
-        else:
-            self.due_ms = at_ms + _HELLO_INTERVAL_MS  # The word may have been lost.
+        else:  # The word, or the answer, may have been lost.
             names = (self._spec.plan.node, self._spec.launch, self._task_id)
             endpoint, host = self._channels.endpoint, self._channels.host
             self._channels.say(c.HelloReceived(*names, endpoint, host, self._former))

@@ -178,12 +178,15 @@ def _skip_the_newest_part(original: Any) -> Any:
     return adopt
 
 
-def _take_what_a_segment_holds_again(_: Any) -> Any:
-    def set_to_nothing(self: FootprintedAggregate, start: int, window: Any) -> None:
+def _take_what_a_segment_holds_again(original: Any) -> Any:
+    def set_aside(self: FootprintedAggregate, *groups: Any) -> None:
+        original(self, *groups)
         assert self._aside is not None
-        self._aside[start].clear()
+        for start, window in self._directory.states():
+            while self._aside[start]:
+                self._put_back(window, self._aside[start].popleft())
 
-    return set_to_nothing
+    return set_aside
 
 
 def _open_a_tail_behind_its_pass(original: Any) -> Any:
@@ -266,7 +269,7 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
         FootprintedWindows, "end_pass", _forget_to_say_what_closed
     ),
     "takes again what a segment holds": _mutant(
-        FootprintedAggregate, "_set_to_nothing", _take_what_a_segment_holds_again
+        FootprintedAggregate, "_set_aside", _take_what_a_segment_holds_again
     ),
     "says of a tail that it opened behind its pass": _mutant(
         FootprintWriter, "_take_said", _open_a_tail_behind_its_pass

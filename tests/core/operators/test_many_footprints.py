@@ -110,6 +110,34 @@ def test_each_group_may_be_taken_over_at_a_cut_of_its_own(monkeypatch: pytest.Mo
     assert other.state_rows().equals(operator.state_rows())
 
 
+@pytest.mark.parametrize("function", ["sum", "collect_list"])
+def test_windows_are_adopted_together_as_one_by_one(function: AggregateFunction) -> None:
+    operator, streams = aggregate(function), 1
+    operator.begin_pass(1)
+    numbers = np.arange(900, dtype=np.int64)
+    operator.process([rows(numbers % 130, numbers % 7 * 10_000)], LOW, 0)
+    said = operator.footprints(operator.end_pass().windows, 1, 2, 2_000)
+    mixed = pa.array(np.random.default_rng(1).permutation(said.bodies.num_rows))
+    bodies = said.bodies.take(mixed)
+    cuts = np.arange(bodies.num_rows, dtype=np.int64)
+    together = aggregate(function)
+    assert together.adopt_footprints(bodies, cuts, cuts, streams).tolist() == [
+        list(name) for name in zip(*(bodies.column(at).to_pylist() for at in range(2)), strict=True)
+    ]
+    together.end_replay(0)
+    together.check_invariants()
+    assert together.state_rows().equals(operator.state_rows())
+    starts = bodies.column(0).to_numpy()
+    for start in np.unique(starts).tolist():
+        alone, mine = aggregate(function), np.flatnonzero(starts == start)
+        alone.adopt_footprints(bodies.take(pa.array(mine)), cuts[mine], cuts, streams)
+        alone.end_replay(0)
+        found, expected = together._written[start], alone._written[start]
+        assert found.names(start).tolist() == expected.names(start).tolist()
+        assert found.prints.tolist() == expected.prints.tolist()
+        assert found.needed().tolist() == expected.needed().tolist()
+
+
 def test_no_piece_of_a_join_looks_at_windows_that_have_no_part_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

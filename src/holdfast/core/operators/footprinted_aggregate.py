@@ -56,10 +56,12 @@ from holdfast.core.operators.written_segments import (
     NONE,
     RESTS,
     TAIL,
+    AdoptedSegments,
     SegmentsFound,
     SegmentsSaid,
     SetAside,
     WrittenSegments,
+    adopted,
     joined,
     named,
     names_of,
@@ -265,7 +267,9 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         first, end = between
         count = min(end * self._segment, len(window.groups)) - first * self._segment
         entries = window.groups.entries(first * self._segment, count)
-        prints, known = self._prints(entries), len(written.generations[first:end])
+        lengths = np.full(end - first, self._segment, dtype=np.int64)
+        lengths[-1] = count - (end - first - 1) * self._segment
+        prints, known = self._prints(entries, lengths), len(written.generations[first:end])
         rests = np.zeros(end - first, dtype=np.bool_)
         before, bound = written.generations[first:end], written.binding[first:end]
         rests[:known] = (written.prints[first:end] == prints[:known]) & (before >= self.rest_from)
@@ -279,8 +283,6 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         if bool(rests.any()):
             found.rest.append(names_of(start, numbers[rests], RESTS))
         if bool(is_whole.any()):
-            lengths = np.full(end - first, self._segment, dtype=np.int64)
-            lengths[-1] = count - (end - first - 1) * self._segment
             if bool(rests.any()):
                 entries = np.asfortranarray(entries[np.repeat(is_whole, lengths)])
             some = numbers[is_whole], lengths[is_whole], entries
@@ -352,10 +354,11 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             columns.append(window.strings.gather(references, pa.large_binary()))
         return pa.StructArray.from_arrays(columns, fields=self._group_fields)
 
-    def _prints(self, entries: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def _prints(entries: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """A fingerprint of each segment of groups that follow each other, int64."""
-        found = np.empty(-(-len(entries) // self._segment), dtype=np.int64)
-        take_fingerprints(entries.T, self._segment, found)
+        found = np.empty(len(lengths), dtype=np.int64)
+        take_fingerprints(entries.T, lengths, found)
         return found
 
     # -- taking the place of another ------------------------------------------------------------
@@ -364,87 +367,82 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self, bodies: pa.RecordBatch, generations: np.ndarray, cuts: np.ndarray, streams: int
     ) -> np.ndarray:
         """As `Footprinted`."""
-        low = np.full(streams, NO_ID, dtype=np.int64)  # No tuple is needed for what they hold.
-        starts, segments, parts = (bodies.column(at).to_numpy() for at in range(3))
-        order = np.lexsort((parts, segments, starts))
+        names = np.stack([bodies.column(at).to_numpy() for at in range(3)], axis=1)
+        order = np.lexsort(names.T[::-1])
         groups = bodies.column(3).take(pa.array(order))
-        counts = np.diff(groups.offsets.to_numpy())
-        structs, ends = groups.flatten(), np.cumsum(counts)
-        aside: dict[int, tuple[AggregatedWindow, np.ndarray, np.ndarray]] = {}
-        _, edges = np.unique(starts[order], return_index=True)
-        firsts = edges.tolist()
-        for first, end in zip(firsts, [*firsts, len(order)][1:], strict=True):
-            mine = order[first:end]
-            start = int(starts[mine[0]])
-            window, _ = self._directory.enter(start, low, 0)
-            is_tail, rests = segments[mine] == TAIL, parts[mine] == RESTS
-            is_whole = ~is_tail & ~rests
-            begin = int(ends[first] - counts[first])
-            held = int(ends[end - 1]) - begin
-            self._require_whole(start, segments[mine[is_whole]], counts[first:end][is_whole])
-            aside[start] = window, *self._append(window, structs.slice(begin, held))
-            wholes = generations[mine[is_whole]].copy()
-            bound = wholes.copy()
-            bound[segments[mine[rests]]] = generations[mine[rests]]
-            prints = self._prints(window.groups.entries(0, held))
-            written = WrittenSegments(np.stack([wholes, bound, prints]), held)
-            if bool(is_tail.any()):
-                written.tail = int(generations[mine[is_tail][0]])
+        lengths = np.diff(groups.offsets.to_numpy())
+        found = adopted(self.name, names[order], generations[order], lengths, self._segment)
+        bound = cuts[np.concatenate([found.binding, found.tails[found.tails != NONE]])]
+        self._oldest = int(bound.min()) if len(bound) else 0
+        cut_of = np.repeat(cuts[found.binding], found.lengths)
+        entries, slots = self._append(found, groups.flatten(), cut_of, streams)
+        prints = self._prints(entries, found.lengths)
+        known = np.stack([found.generations, found.binding, prints])
+        for start, tail, (first, end), (begin, stop) in found.windows():
+            written = WrittenSegments(known[:, first:end].copy(), stop - begin, tail)
             self._written[start] = written
-            self._count += written.count
-        self._set_aside(aside, cuts)
+        self._count += len(order)
+        self._set_aside(found, cut_of, slots, entries[:, self._groups.key_words :])
         self._generation = len(cuts)
-        return np.stack([starts, segments], axis=1)
+        return np.ascontiguousarray(names[:, :2])
 
     def _set_aside(
-        self, held: dict[int, tuple[AggregatedWindow, np.ndarray, np.ndarray]], cuts: np.ndarray
+        self, found: AdoptedSegments, cut_of: np.ndarray, slots: np.ndarray, values: np.ndarray
     ) -> None:
-        """By window where the groups that it holds are, and what; those of the oldest cut stay."""
-        bound = joined([written.bound() for written in self._written.values()])
-        self._oldest = oldest = int(cuts[bound].min()) if len(bound) else 0
-        self._aside = {}
-        for start, (window, slots, values) in held.items():
-            written = self._written[start]
-            cut_of = np.repeat(cuts[written.binding], self._segment)[: written.held]
-            later = np.flatnonzero(cut_of > oldest)
-            later = later[np.argsort(cut_of[later], kind="stable")]
-            found, firsts = np.unique(cut_of[later], return_index=True)
-            parts = np.split(later, firsts[1:])
-            self._aside[start] = deque(
-                SetAside(cut, slots[some], values[some])
-                for cut, some in zip(found.tolist(), parts, strict=False)
-            )
-            if self._groups.value_has_text and self._aside[start]:
-                self._floors[start] = slots, cut_of
-            self._set_to_nothing(start, window)
-
-    def _require_whole(self, start: int, segments: np.ndarray, counts: np.ndarray) -> None:
-        """Raise `InvariantViolation` unless segments hold the first groups of a window."""
-        every, full = np.array_equal(segments, np.arange(len(segments))), self._segment
-        if not every or bool((counts[:-1] != full).any()) or bool((counts[-1:] > full).any()):
-            raise InvariantViolation(f"{self.name}: segments of {start} leave groups out")
+        """Groups of later cuts than the oldest, by window and cut: where they are, and what."""
+        self._aside = aside = {start: deque() for start in found.starts}
+        self._summed = dict.fromkeys(found.starts, 0)
+        later = np.flatnonzero(cut_of > self._oldest)
+        of = np.repeat(found.starts, found.held)[later]
+        order = np.lexsort((cut_of[later], of))
+        later, of = later[order], of[order]
+        cut, slot, value = cut_of[later], slots[later], np.ascontiguousarray(values[later])
+        breaks = (of[1:] != of[:-1]) | (cut[1:] != cut[:-1])
+        firsts = np.flatnonzero(np.append(True, breaks)[: len(later)])
+        edges = [*firsts.tolist(), len(later)]
+        parts = zip(of[firsts].tolist(), cut[firsts].tolist(), edges, edges[1:], strict=False)
+        for start, floor, first, end in parts:
+            aside[start].append(SetAside(floor, slot[first:end], value[first:end]))
+        if self._groups.value_has_text:
+            for start, _, _, (first, end) in found.windows():
+                if aside[start]:
+                    self._floors[start] = slots[first:end], cut_of[first:end]
 
     def _append(
-        self, window: AggregatedWindow, structs: pa.StructArray
+        self, found: AdoptedSegments, structs: pa.StructArray, cut_of: np.ndarray, streams: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """These groups, in this order, are the first of a window; where they are, and what."""
+        """Open windows with these groups, in this order; what they are, and where.
+
+        Those of a later cut than the oldest have nothing yet.
+        """
         groups, columns = self._groups, structs.flatten()
-        at = len(groups.key_fields)
-        keys = groups.pack_keys(columns[:at], len(structs), window.strings)
-        values = np.empty((len(structs), groups.value_words), dtype=np.int64)
+        key_words, at = groups.key_words, len(groups.key_fields)
+        keys, texts = columns[:at], columns[at + len(self._fixed_words) :]
+        entries = np.empty((len(structs), key_words + groups.value_words), np.int64, order="F")
+        if not groups.key_has_text:
+            entries[:, :key_words] = groups.pack_keys(keys, len(structs), None)
         for word, column in zip(self._fixed_words, columns[at:], strict=False):
-            values[:, word] = column.to_numpy()
-        for word, column in zip(
-            groups.text_words, columns[at + len(self._fixed_words) :], strict=True
-        ):
-            assert window.strings is not None
-            values[:, word] = window.strings.intern(column)
-        window.groups.reserve(len(keys))
-        slots = window.groups.upsert_slots(keys)
-        window.groups.write_values(slots, values)
-        if len(window.groups) != len(keys):
-            raise InvariantViolation(f"{self.name}: two segments hold one group")
-        return slots, values
+            entries[:, key_words + word] = column.to_numpy()
+        slots = np.empty(len(structs), dtype=np.int64)
+        current = np.flatnonzero(cut_of <= self._oldest)
+        edges = np.searchsorted(current, found.ends).tolist()
+        low = np.full(streams, NO_ID, dtype=np.int64)  # No tuple is needed for what they hold.
+        opened = self._directory.open(found.starts, low, 0)
+        for n, (_, _, _, (first, end)) in enumerate(found.windows()):
+            window, mine, count = opened[n], entries[first:end], end - first
+            if groups.key_has_text:
+                some = [column.slice(first, count) for column in keys]
+                mine[:, :key_words] = groups.pack_keys(some, count, window.strings)
+            for word, column in zip(groups.text_words, texts, strict=True):
+                assert window.strings is not None
+                mine[:, key_words + word] = window.strings.intern(column.slice(first, count))
+            window.groups.reserve(count)
+            slots[first:end] = window.groups.upsert_slots(mine[:, :key_words])
+            if len(window.groups) != count:
+                raise InvariantViolation(f"{self.name}: two segments hold one group")
+            if len(now := current[edges[n] : edges[n + 1]]):
+                window.groups.write_values(slots[now], entries[now, key_words:])
+        return entries, slots
 
     def _set_to_nothing(self, start: int, window: AggregatedWindow) -> None:
         """What the groups of a window have that are set aside."""

@@ -185,9 +185,7 @@ class WindowDirectory(Generic[S]):
         """
         entry = self._open.get(start)
         if entry is None:
-            state = self._attach(None)
-            record = np.array([[start, created_us, *state.page_sets, *low]], dtype=np.int64)
-            self._open[start] = (self._records.append(record), state)
+            (state,) = self.open([start], low, created_us)
             return state, low.copy()
         number, state = entry
         old = self._records.gather(np.array([number], dtype=np.int64))
@@ -198,6 +196,19 @@ class WindowDirectory(Generic[S]):
             self._records.overwrite(number, new)
         watermark: np.ndarray = new[0, self._low_at :]
         return state, watermark
+
+    def open(self, starts: list[int], low: np.ndarray, created_us: int) -> list[S]:
+        """Open windows, none of which is, as `enter` does; their structures."""
+        if not starts:
+            return []
+        states = [self._attach(None) for _ in starts]
+        records = [
+            (start, created_us, *state.page_sets, *low)
+            for start, state in zip(starts, states, strict=True)
+        ]
+        first = self._records.append(np.array(records, dtype=np.int64))
+        self._open.update(zip(starts, enumerate(states, first), strict=True))
+        return states
 
     def resume(self, boundary_us: int) -> None:
         """Windows were closed up to this boundary, elsewhere."""

@@ -6,11 +6,16 @@ See footprinted_aggregate.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from holdfast.core.errors import InvariantViolation
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.core.operators.aggregate import AggregatedWindow
 
 TAIL: Final = -1
@@ -123,6 +128,76 @@ class WrittenSegments:
         if not self.rests:
             return self.bound()
         return np.concatenate([self.bound(), self.generations[self.resting]])
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedSegments:
+    """The segments of an eventual checkpoint, of all windows behind each other.
+
+    Attributes:
+        starts: Of the windows, ascending.
+        tails: int64 (windows,), generation of each one's tail; -1: there is none.
+        edges: int64 (windows + 1,), between which of the segments each one's are.
+        lengths: int64 (segments,), how many groups each has.
+        generations: int64 (segments,), as `WrittenSegments` has them.
+        binding: int64 (segments,), as `WrittenSegments` has it.
+    """
+
+    starts: list[int]
+    tails: np.ndarray
+    edges: np.ndarray
+    lengths: np.ndarray
+    generations: np.ndarray
+    binding: np.ndarray
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Between which of the groups each window's are. int64 (windows + 1,)."""
+        return np.append(0, np.cumsum(self.lengths))[self.edges]
+
+    @property
+    def held(self) -> np.ndarray:
+        """How many groups each window has. int64 (windows,)."""
+        return np.diff(self.ends)
+
+    def windows(self) -> Iterator[tuple[int, int, tuple[int, int], tuple[int, int]]]:
+        """Of each one start and tail, and its segments and groups, as half-open ranges."""
+        edges, ends = pairwise(self.edges.tolist()), pairwise(self.ends.tolist())
+        return zip(self.starts, self.tails.tolist(), edges, ends, strict=True)
+
+
+def adopted(
+    name: str, names: np.ndarray, generations: np.ndarray, lengths: np.ndarray, full: int
+) -> AdoptedSegments:
+    """What footprints say of windows.
+
+    Args:
+        name: Of the operator.
+        names: int64 (n, 3), as `names_of` has them, ascending.
+        generations: int64 (n,), of the footprints.
+        lengths: int64 (n,), how many groups each has.
+        full: How many a segment has, unless it is the last one.
+
+    Raises:
+        InvariantViolation: The segments of a window do not hold its first groups.
+    """
+    starts, segments, parts = names.T
+    windows, of = np.unique(starts, return_inverse=True)
+    is_tail, rests = segments == TAIL, np.flatnonzero(parts == RESTS)
+    wholes = np.flatnonzero(~is_tail & (parts == WHOLE))
+    counts = np.bincount(of[wholes], minlength=len(windows))
+    edges = np.append(0, np.cumsum(counts))
+    numbers = np.arange(len(wholes)) - np.repeat(edges[:-1], counts)
+    is_last = np.append(numbers[1:] == 0, True)[: len(wholes)]
+    lengths = lengths[wholes]
+    is_wrong = (segments[wholes] != numbers) | (lengths > full) | ((lengths < full) & ~is_last)
+    wrong = np.append(of[wholes][is_wrong], of[rests][segments[rests] >= counts[of[rests]]])
+    if len(wrong):
+        raise InvariantViolation(f"{name}: segments of {windows[wrong[0]]} leave groups out")
+    binding, tails = generations[wholes], np.full(len(windows), NONE, dtype=np.int64)
+    binding[edges[of[rests]] + segments[rests]] = generations[rests]
+    tails[of[is_tail]] = generations[is_tail]
+    return AdoptedSegments(windows.tolist(), tails, edges, lengths, generations[wholes], binding)
 
 
 class SegmentsSaid(NamedTuple):

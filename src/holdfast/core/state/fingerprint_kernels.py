@@ -15,25 +15,26 @@ _C: Final = np.uint64(0xBF58476D1CE4E5B9)
 _S: Final = np.uint64(32)
 
 
-@kernel("void(int64[:,::1], int64, int64[::1])")
-def take_fingerprints(columns: np.ndarray, size: int, found: np.ndarray) -> None:
-    """One word for each `size` records, the last ones perhaps fewer.
+@kernel("void(int64[:,::1], int64[::1], int64[::1])")
+def take_fingerprints(columns: np.ndarray, sizes: np.ndarray, found: np.ndarray) -> None:
+    """One word for each so many records that follow each other.
 
     Each step is a bijection of what came before, so records of which one word has changed never
     have the fingerprint that they had. Others have it by a chance of 2^-64.
 
     Args:
         columns: int64 (words, n), of the records.
-        size: Records to a fingerprint.
-        found: int64 (ceil(n / size),), receives them.
+        sizes: int64 (m,), records to each fingerprint; n in all.
+        found: int64 (m,), receives them.
     """
-    words, n = columns.shape
-    for part in range(len(found)):
-        first = part * size
-        stop = min(n, first + size)
-        h = np.uint64(stop - first)
+    words = len(columns)
+    first = 0
+    for part in range(len(sizes)):
+        stop = first + sizes[part]
+        h = np.uint64(sizes[part])
         for i in range(first, stop):
             for j in range(words):
                 h = (h ^ np.uint64(columns[j, i])) * _C
                 h ^= h >> _S
         found[part] = np.int64(h)
+        first = stop

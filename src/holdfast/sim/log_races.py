@@ -200,16 +200,18 @@ class _Races:
 
     def _listed(self, start: str) -> _Moments[list[str]]:
         """Some names now, the others a moment later: in which order they come nobody says."""
-        salt = self._draw.number(0, 1 << 30)
+        salt = crc32(str(self._draw.number(0, 1 << 30)).encode())
+
+        def there() -> list[str]:
+            return [name for name in self._objects if name.startswith(start)]
 
         def seen(is_now: bool) -> list[str]:
-            found = (name for name in self._objects if name.startswith(start))
-            return [name for name in found if (crc32(f"{salt}{name}".encode()) & 1) == is_now]
+            return [name for name in there() if (crc32(name.encode(), salt) & 1) == is_now]
 
         now = seen(True)
         yield
         names = sorted(now + seen(False))
-        if names != sorted(seen(True) + seen(False)):
+        if names != sorted(there()):
             self._count("listing of what was never there at once")
         return names
 

@@ -11,19 +11,13 @@ from holdfast.sim.seeds import Run, simulate
 
 
 @pytest.mark.parametrize("world", BESIDE)
-def test_a_world_of_its_own_runs_by_seed(world: str) -> None:
+def test_a_world_of_its_own_runs_by_seed_and_can_be_traced(world: str) -> None:
+    """Both times it is the same run. The trace is in order, and tells of more than a start."""
     outcome = simulate(Run(7, dataflow=world))
     assert outcome.invariant is None, outcome.violation
     assert outcome.run.command() == f"holdfast simulate --seed 7 --dataflow {world} --trace"
-    assert simulate(Run(7, dataflow=world)) == outcome
-
-
-@pytest.mark.parametrize("world", BESIDE)
-def test_a_run_in_a_world_of_its_own_can_be_traced(world: str) -> None:
-    """The trace is in order, tells of more than a start, and changes nothing."""
     told: list[tuple[int, str]] = []
-    outcome = simulate(Run(7, dataflow=world), lambda now, text: told.append((now, text)))
-    assert outcome == simulate(Run(7, dataflow=world))
+    assert simulate(outcome.run, lambda now, text: told.append((now, text))) == outcome
     assert len(told) > 2
     lives = [now for now, text in told if text.startswith(("first life", "second life"))]
     begins = lives.count(0) or 1

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+from unittest.mock import patch
 
+from holdfast.sim import world
+from holdfast.sim.seeds import Outcome, Run, simulate
+
+PATIENCE_US = 3_000_000
+"""In which most runs end after their last fault and their last input; campaigns have more."""
 _CRASHES = {error.__name__ for error in (AttributeError, NameError, TypeError)}
 
 
@@ -42,6 +49,25 @@ def first_found_at(run: Callable[[int], Seen], seeds: Iterable[int]) -> tuple[in
         if invariant is not None:
             return seed, invariant
     return None
+
+
+def outcome_with(
+    bug: Callable[[], AbstractContextManager[Any]], run: Run, *, is_patient: bool = False
+) -> Outcome:
+    """A run with a bug, which is there within the block that `bug` gives.
+
+    What stands still does so for ever: if the run without the bug ends within `PATIENCE_US`, then
+    [I-LIVE] is violated by the one that has it, and does not. `is_patient`: wait for as long as
+    campaigns do.
+    """
+    if not is_patient:
+        with patch.object(world, "PATIENCE_US", PATIENCE_US):
+            with bug():
+                soon = simulate(run)
+            if soon.invariant != "I-LIVE" or simulate(run).invariant is None:
+                return soon
+    with bug():
+        return simulate(run)
 
 
 class KeptSeeds:

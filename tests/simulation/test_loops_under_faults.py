@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from finding import outcome_with
 
 from holdfast.core.checkpoint.aligned import Aligned
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
@@ -67,16 +70,10 @@ def _let_sinks_out(self: Lines, now_ms: int, *, is_due: bool) -> list[Any]:
     ],
 )
 def test_a_bug_in_a_loop_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-    owner: type,
-    method: str,
-    bug: Any,
-    approach: str,
-    first_seed: int,
-    invariant: str,
+    owner: type, method: str, bug: Any, approach: str, first_seed: int, invariant: str
 ):
     """The first seed is that at which it was found the last time."""
-    monkeypatch.setattr(owner, method, bug)
+    with_bug = partial(outcome_with, partial(patch.object, owner, method, bug))
     seeds = range(first_seed, first_seed + 30)
-    found = (simulate(Run(seed, (), LOOP, approach=approach)) for seed in seeds)
+    found = (with_bug(Run(seed, (), LOOP, approach=approach)) for seed in seeds)
     assert any(outcome.invariant == invariant for outcome in found)

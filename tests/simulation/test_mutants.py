@@ -4,20 +4,19 @@ The seed that found_at.json names is tried first. Run as a program, this looks f
 those named, and writes that file anew.
 """
 
+import functools
 import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from chain_mutants import CHAIN_MUTANTS
 from changing_mutants import CHANGING_MUTANTS
 from checkpoint_mutants import CHECKPOINT_MUTANTS
 from files_mutants import FILES_MUTANTS
-from finding import KeptSeeds, first_found, first_found_at
+from finding import KeptSeeds, first_found, first_found_at, outcome_with
 from footprint_mutants import FOOTPRINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
 from life_mutants import LIFE_MUTANTS
@@ -29,18 +28,16 @@ from rescaling_mutants import RESCALING_MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
 from holdfast.core.queues.input_queue import InputQueue
-from holdfast.sim import world
 from holdfast.sim.seeds import Outcome, simulate
 
 SEEDS = range(200)
 FOUND_AT = KeptSeeds("found_at.json")
 RUN_S = 60
-PATIENCE_US = 3_000_000
 IN_CIRCLES = (
     *("waits for what is stable", "grants no credit for a run", "stops with one replica"),
     *("skips what was spilled", "grants the slowest nothing for what is held"),
 )
-"""Bugs after which nodes turn in circles, each turn as dear as work: [I-LIVE] is seen sooner."""
+"""Bugs after which nodes turn in circles, each turn as dear as work: nobody waits for long."""
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
 SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS | CHAIN_MUTANTS
 SEPARATE |= FILES_MUTANTS | RESCALING_MUTANTS | CHANGING_MUTANTS
@@ -138,29 +135,20 @@ def _found(name: str, *, run_s: int = 0) -> str | None:
     return found and found[1]
 
 
-def _found_at(name: str, seeds: Iterable[int], run_s: int = 0) -> tuple[int, str] | None:
+def _found_at(
+    name: str, seeds: Iterable[int], run_s: int = 0, *, is_patient: bool = False
+) -> tuple[int, str] | None:
+    """`is_patient`: of runs that stand still, unless they turn in circles; see `outcome_with`."""
     mutant = ALL[name]
+    waits = is_patient or "I-LIVE" not in BY_ITS_NAME.get(name, {"I-LIVE"})
 
     def run(seed: int) -> Outcome:
         if run_s:
             signal.alarm(run_s)
-        return simulate(mutant.run(seed))
+        is_waiting = waits and name not in IN_CIRCLES
+        return outcome_with(mutant.switched_in, mutant.run(seed), is_patient=is_waiting)
 
-    with _patience(name), mutant.switched_in():
-        return first_found_at(run, seeds)
-
-
-def _patience(name: str) -> AbstractContextManager[Any]:
-    """How long a run may take behind its last fault and its last input."""
-    patience_us = PATIENCE_US if name in IN_CIRCLES else world.PATIENCE_US
-    return patch.object(world, "PATIENCE_US", patience_us)
-
-
-@pytest.mark.parametrize("name", IN_CIRCLES)
-def test_without_a_bug_a_run_ends_as_soon_as_its_test_wants(name: str) -> None:
-    with _patience(name):
-        outcome = simulate(ALL[name].run(FOUND_AT.seeds.get(name, 0)))
-    assert outcome.invariant is None, outcome.violation
+    return first_found_at(run, seeds)
 
 
 def test_every_seed_that_is_kept_is_of_a_bug() -> None:
@@ -188,11 +176,12 @@ def test_a_mutant_is_gone_after_its_block() -> None:
 def _first_seed(name: str) -> int | None:
     """The kept seed, or else the first, at which a bug is seen; None: there is none."""
     if name not in CHECKPOINT_MUTANTS:
-        found = _found_at(name, FOUND_AT.first(name, SEEDS))
+        found = _found_at(name, FOUND_AT.first(name, SEEDS), is_patient=True)
         return found and found[0]
 
     def is_seen(seed: int) -> bool:
-        return _apart(lambda: (_found_at(name, [seed], RUN_S) or (seed, None))[1])[0]
+        found = functools.partial(_found_at, name, [seed], RUN_S, is_patient=True)
+        return _apart(lambda: (found() or (seed, None))[1])[0]
 
     return next(filter(is_seen, FOUND_AT.first(name, SEEDS)), None)
 

@@ -22,8 +22,7 @@ fi
 # part takes about as long as the others. Style and types are checked meanwhile.
 # What all need compiled is compiled first, beside an archive of Spark's classes for all JVMs. A JVM
 # lives for minutes here: it need not optimise as for days. That halves its CPU time.
-# Python keeps what it compiles, too, even where it is told not to: hundreds of processes begin here,
-# and seven runs of pytest read all tests.
+# Python keeps what it compiles, too, even where it is told not to: hundreds of processes begin here.
 unset PYTHONDONTWRITEBYTECODE
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr}"
 archive=$PWD/build/classes.jsa
@@ -42,9 +41,12 @@ export PYTEST_ADDOPTS="--durations=30 ${PYTEST_ADDOPTS:-}"
 pytest=.venv/bin/pytest
 in_session="slow and session"
 with_servers="slow and not session"
+# Where slow tests are: to read all others takes each run of pytest seconds of a processor.
+slow="tests/bench tests/chaos tests/cluster tests/docs tests/shell tests/spark tests/view"
 first() {
   local found=0
-  $pytest -m "$in_session" --ignore-glob="*/spark/test_[n-z]*" || found=$?
+  # shellcheck disable=SC2086 # Each word is a folder.
+  $pytest -m "$in_session" --ignore-glob="*/spark/test_[n-z]*" $slow || found=$?
   $pytest -m "$with_servers" tests/view || found=$?
   return $found
 }
@@ -57,7 +59,8 @@ second() {
 beside lint scripts/lint.sh
 beside simulation nice -n 10 $pytest -m "not slow" tests/simulation tests/bench
 beside computing nice -n 10 $pytest -m "not slow" --ignore=tests/simulation --ignore=tests/bench
-beside third $pytest -m "$with_servers" --ignore=tests/spark --ignore=tests/view
+# shellcheck disable=SC2086 # Each word is a folder.
+beside third $pytest -m "$with_servers" --ignore=tests/spark --ignore=tests/view $slow
 beside second second
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0

@@ -390,7 +390,8 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self, found: AdoptedSegments, cut_of: np.ndarray, slots: np.ndarray, values: np.ndarray
     ) -> None:
         """Groups of later cuts than the oldest, by window and cut: where they are, and what."""
-        self._aside = aside = {start: deque() for start in found.starts}
+        aside: dict[int, deque[SetAside]] = {start: deque() for start in found.starts}
+        self._aside = aside
         self._summed = dict.fromkeys(found.starts, 0)
         later = np.flatnonzero(cut_of > self._oldest)
         of = np.repeat(found.starts, found.held)[later]

@@ -153,7 +153,8 @@ class AdoptedSegments:
     @property
     def ends(self) -> np.ndarray:
         """Between which of the groups each window's are. int64 (windows + 1,)."""
-        return np.append(0, np.cumsum(self.lengths))[self.edges]
+        ends: np.ndarray = np.append(0, np.cumsum(self.lengths))[self.edges]
+        return ends
 
     @property
     def held(self) -> np.ndarray:

@@ -171,7 +171,9 @@ def _mutant(
 
 REGION_MUTANTS = {
     "lets sinks out at once": _mutant(Lines, "acknowledging", _let_sinks_out_at_once),
-    "keeps pending input over a rollback": _mutant(HAInput, "drop_from", _keep_pending_input),
+    "keeps pending input over a rollback": _mutant(
+        HAInput, "drop_from", _keep_pending_input, ("kill", "stall")
+    ),
     "goes back to the newest of each": _mutant(Channel, "is_orphaned", _newest_of_each),
     "trims at the newest point of a region": _mutant(
         Lines, "on_restart_point_stored", _trim_at_the_newest

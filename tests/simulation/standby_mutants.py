@@ -31,7 +31,7 @@ from holdfast.sim.workload.protections import SURVIVES_ONE
 _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
 _TORN_LOGS = ("machine-crash", "slow-node")
 _LAGS = ("kill", "break", "cut", "isolate", "slow-link")
-_LATE = ("kill", "slow-link", "pause")
+_LATE = ("kill", "slow-link")
 _KILLS = ("kill", "machine-crash", "slow-node", "break")
 _ACTIVE, _PASSIVE = "active standby", "passive standby"
 

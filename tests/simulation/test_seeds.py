@@ -133,7 +133,7 @@ def test_state_behind_state_in_one_unit_recovers_under_every_approach(approach: 
 
 
 @pytest.mark.parametrize(
-    ("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52), (UNALIGNED, 0), (HMNR, 0)]
+    ("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 67), (UNALIGNED, 0), (HMNR, 0)]
 )
 def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:
     seeds = range(first, first + 6)

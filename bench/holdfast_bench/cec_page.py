@@ -9,6 +9,7 @@ from holdfast_bench.cec import FAST, FAST_PASSES, PASS_TUPLES, SLOW
 from holdfast_bench.cec_matrix import RATE as MATRIX_RATE
 from holdfast_bench.cec_results import RATE
 from holdfast_bench.cec_targets import targets
+from holdfast_bench.reached import section
 from holdfast_bench.reporter import (
     former_results,
     machine_of,
@@ -25,10 +26,6 @@ _INTRODUCTION = """\
 
 """
 _HOW: Final = ("size", "seconds", "commit", "load_before")
-_TARGETS_NOTE = """
-## Targets
-
-"""
 _SHARE_NOTE = """
 ## Share
 
@@ -138,8 +135,7 @@ def render(results: dict[str, Any]) -> str:
             ("experiment", *_HOW),
             [(name, *(e[h] for h in _HOW)) for name, e in results["experiments"].items()],
         )
-    if reached := targets(results):
-        text += _TARGETS_NOTE + table(("figure", "target", "measured", "limited by"), reached)
+    text += section(targets(results))
     if "share" in results:
         note = {"keys": sizes["keys"], "tuples": PASS_TUPLES, "passes": FAST_PASSES}
         text += _SHARE_NOTE.format(**note) + _columns(results["share"], _SHARE_COLUMNS)

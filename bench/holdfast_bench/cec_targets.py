@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from holdfast_bench.reached import Reached, reached
 
 SHARE: Final = 0.02
 THROUGHPUT: Final = 0.98
@@ -12,22 +14,6 @@ WRITTEN: Final = 1.2
 MET: Final = 0.95
 P99: Final = 1.05
 _MET: Final = "95 %, or foretold"
-
-
-class Reached(NamedTuple):
-    """One figure.
-
-    Attributes:
-        figure: What was measured.
-        target: What it was to be.
-        measured: What it is.
-        limit: Of one that misses its target, the bound or the part that it is missed by.
-    """
-
-    figure: str
-    target: str
-    measured: str
-    limit: str
 
 
 def targets(results: dict[str, Any]) -> list[Reached]:
@@ -41,10 +27,6 @@ def targets(results: dict[str, Any]) -> list[Reached]:
     ]
 
 
-def _reached(figure: str, target: str, measured: str, limit: str, *, is_met: bool) -> Reached:
-    return Reached(figure, target, measured, "" if is_met else limit)
-
-
 def _of_shares(points: list[dict[str, Any]]) -> Iterator[Reached]:
     points = [point for point in points if "pass_ratio" in point]  # Earlier runs did not say.
     for point in points:
@@ -56,7 +38,7 @@ def _of_shares(points: list[dict[str, Any]]) -> Iterator[Reached]:
                 f"written in the background {checks:.1%}"
             )
             figure = f"throughput, {point['kind']} windows, share {SHARE:g}"
-            yield _reached(figure, "98 %", f"{kept:.1%}", limit, is_met=kept >= THROUGHPUT)
+            yield reached(figure, "98 %", f"{kept:.1%}", limit, is_met=kept >= THROUGHPUT)
     written = [point for point in points if point["check_share"]]
     if written:
         worst = max(written, key=lambda point: float(point["longest_check_ms"]))
@@ -66,7 +48,7 @@ def _of_shares(points: list[dict[str, Any]]) -> Iterator[Reached]:
             f"{worst['p99_check_ms']:g} ms, {worst['p99_on_core_ms']:g} ms of it on a core"
         )
         is_met = took <= STANDSTILL_MS
-        yield _reached(
+        yield reached(
             "longest piece of background work", "1 ms", f"{took:g} ms", limit, is_met=is_met
         )
         bytes_ = [p["written_per_changed"] for p in written if p.get("written_per_changed")]
@@ -74,7 +56,7 @@ def _of_shares(points: list[dict[str, Any]]) -> Iterator[Reached]:
             most = max(bytes_)
             limit = "records name windows and places; of a segment that has changed all is written"
             figure = "bytes written for each that has changed, slow windows"
-            yield _reached(figure, "1.2", f"{most:g}", limit, is_met=most <= WRITTEN)
+            yield reached(figure, "1.2", f"{most:g}", limit, is_met=most <= WRITTEN)
 
 
 def _of_objectives(points: list[dict[str, Any]]) -> Iterator[Reached]:
@@ -89,7 +71,7 @@ def _of_objectives(points: list[dict[str, Any]]) -> Iterator[Reached]:
     )
     measured = f"{len(points) - len(missed)} of {len(points)}"
     figure = "objectives met, or said before that they are not"
-    yield _reached(figure, "all", measured, limit, is_met=not missed)
+    yield reached(figure, "all", measured, limit, is_met=not missed)
 
 
 def _of_results(points: list[dict[str, Any]]) -> Iterator[Reached]:
@@ -107,7 +89,7 @@ def _of_results(points: list[dict[str, Any]]) -> Iterator[Reached]:
         f"p99 of results at {ours['rate']:,} tuples/s and {ours['state_mb']:.0f} MB of state, "
         "beside a unit without copies of its state"
     )
-    yield _reached(figure, "1.05", f"{ratio:.2f}", limit, is_met=ratio <= P99)
+    yield reached(figure, "1.05", f"{ratio:.2f}", limit, is_met=ratio <= P99)
 
 
 def _of_kills(points: list[dict[str, Any]]) -> Iterator[Reached]:
@@ -118,7 +100,7 @@ def _of_kills(points: list[dict[str, Any]]) -> Iterator[Reached]:
             f"{point['replayed_ms']:g} ms to replay; {point['predicted_ms']:g} ms were foretold"
         )
         measured, is_met = _met_or_foretold(point)
-        yield _reached(figure, _MET, measured, limit, is_met=is_met)
+        yield reached(figure, _MET, measured, limit, is_met=is_met)
 
 
 def _met_or_foretold(point: dict[str, Any]) -> tuple[str, bool]:
@@ -140,4 +122,4 @@ def _of_matrix(points: list[dict[str, Any]]) -> Iterator[Reached]:
         )
         measured, is_met = _met_or_foretold(point)
         is_right = point["results"] == "right"
-        yield _reached(figure, _MET, measured, limit, is_met=is_met and is_right)
+        yield reached(figure, _MET, measured, limit, is_met=is_met and is_right)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast_bench.dpc_runs import section
+from holdfast_bench.dpc_targets import targets
+from holdfast_bench.reached import section as section_of
 from holdfast_bench.reporter import Page, machine_of, new_figure, save_figure, table
 from holdfast_bench.running import median
 
@@ -28,7 +30,7 @@ def _head(results: dict[str, Any]) -> str:
         f"- {name}: {said['size']}, commit {said['commit']}, load {said['load']}\n"
         for name, said in results.get("measured", {}).items()
     )
-    return f"{_HEAD}Machine: {machine_of(results)}.\n\n{how}"
+    return f"{_HEAD}Machine: {machine_of(results)}.\n\n{how}{section_of(targets(results))}"
 
 
 def _section(title: str, note: str, columns: tuple[str, ...], points: Points) -> str:

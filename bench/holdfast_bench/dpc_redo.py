@@ -46,7 +46,8 @@ _A, _B = StreamId("a[0]"), StreamId("b[0]")
 _STREAMS: Final = (_A, _B)
 _WINDOW_US: Final = 3_600_000_000
 _BOUND_MS: Final = 100
-_CHUNK: Final = 8_192
+CHUNK: Final = 8_192
+"""Tuples of a pass."""
 _HOLDS: Final = 5
 _REPEATS: Final = 15
 _KEYS: Final = 10_000
@@ -133,9 +134,9 @@ class Corrected:
     def both(self, tuples: int) -> float:
         """So many tuples of both streams, as they come; the seconds of their passes."""
         seconds = 0.0
-        for _ in range(max(1, tuples // (2 * _CHUNK))):
-            self.give(_A, min(_CHUNK, tuples // 2))
-            self.give(_B, min(_CHUNK, tuples // 2))
+        for _ in range(max(1, tuples // (2 * CHUNK))):
+            self.give(_A, min(CHUNK, tuples // 2))
+            self.give(_B, min(CHUNK, tuples // 2))
             began_s = time.perf_counter()
             while self.node.has_work:
                 self.node.step(events.Proceed(), self._now_ms)
@@ -148,9 +149,9 @@ class Corrected:
         Raises:
             BenchFailed: It has not gone on without the stream, or not corrected that.
         """
-        chunks = max(1, tuples // (2 * _CHUNK))
+        chunks = max(1, tuples // (2 * CHUNK))
         for _ in range(chunks):
-            self.give(_A, min(_CHUNK, tuples // 2))
+            self.give(_A, min(CHUNK, tuples // 2))
             self.proceed()
             self._now_ms += _BOUND_MS + 1
             self.node.step(TimerFired("delay"), self._now_ms)
@@ -158,7 +159,7 @@ class Corrected:
         if self._state() is not Consistency.UP_FAILURE:
             raise BenchFailed("the node waits for a stream that is missing")
         for _ in range(chunks):
-            self.give(_B, min(_CHUNK, tuples // 2))
+            self.give(_B, min(CHUNK, tuples // 2))
         seconds = self.proceed()
         if self._state() is not Consistency.STABLE:
             raise BenchFailed("the node has not corrected what it went on without")
@@ -169,7 +170,7 @@ def redo(
     states: tuple[int, ...], counts: tuple[int, ...], say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """By way, state and tuples to process again: how long, and which share of the usual rate."""
-    Corrected(100, 0).fail(4 * _CHUNK)  # Kernels are compiled.
+    Corrected(100, 0).fail(4 * CHUNK)  # Kernels are compiled.
     points: list[dict[str, Any]] = []
     for state, count, way in itertools.product(states, counts, WAYS):
         usual = Corrected(state, WAYS[way])

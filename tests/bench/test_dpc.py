@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.core.model.ids import END_US
 from holdfast_bench import dpc
 from holdfast_bench.dpc_page import PAGE
+from holdfast_bench.dpc_targets import targets
 from holdfast_bench.silenced import Silenced
 
 
@@ -73,6 +74,57 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
     assert "| 2 | 2 | 0 | 2 | 2 | 1 | 0 | 1 |" in page
     assert "| 1 | I-LIVE: stands |" in page
     assert (tmp_path / "dpc-modes.png").stat().st_size > 1000
+
+
+def test_a_target_that_is_missed_says_what_limits_it() -> None:
+    bound = {"x_ms": 100, "p50_ms": 3.0, "is_identical": True}
+    chain = {"combination": "process & process", "stabilization_ms": 7, "is_identical": False}
+    redo = {"reconcile": "undo/redo", "state": 500, "tuples": 300_000, "back_ms": 1.0}
+    found = targets(
+        {
+            "bound": [
+                {**bound, "silent_s": 0.3, "delay_new_ms": 111, "waited_ms": 110, "tentative": 5},
+                {**bound, "silent_s": 0.045, "tentative": 1},
+            ],
+            "crash": [{"keep_alive_ms": 100, "pause_ms": 101, "tentative": 2}],
+            "standstill": [{"state_bytes": 1 << 29, "hold_ms": 0.5, "first_ms": 2.5}],
+            "redo": [{**redo, "redo_ms": 301.0, "share_of_usual": 0.7}],
+            "chain": [
+                {**chain, "chain": "once", "nodes": 2, "tentative": 11},
+                {**chain, "chain": "each", "nodes": 2, "tentative": 10},
+            ],
+            "overhead": [
+                {"window": 1, "protection": "UpstreamBackup", "tuples_per_s": 16_384_000},
+                {"window": 1, "protection": "undo/redo", "throughput": 0.8},
+            ],
+            "cost": [
+                {"protection": "UpstreamBackup", "p50_ms": 3.0, "is_identical": True},
+                {"protection": "Replicated", "p50_ms": 9.0, "is_identical": True},
+            ],
+        }
+    )
+    assert [each.figure for each in found if not each.limit] == [
+        "greatest delay, X = 100 ms, as the query reports"
+    ]
+    assert [each.measured for each in found if each.limit] == [
+        "111 ms",
+        "1 in 1 failures",
+        "4 of 6",
+        "101 ms",
+        "2",
+        "2.50 ms",
+        "0 of 1 do",
+        "at most 301 ms",
+        "11",
+        "80.0%",
+        "6.0 ms more",
+    ]
+    assert "250 µs for each 16,384 tuples, which take 1000 µs" in found[-2].limit
+
+
+def test_targets_that_are_met_name_no_limit() -> None:
+    met = {"x_ms": 300, "silent_s": 0.9, "delay_new_ms": 280, "waited_ms": 270, "p50_ms": 1.0}
+    assert [each.limit for each in targets({"bound": [met]})] == ["", ""]
 
 
 def test_a_silenced_source_stands_still_and_gives_all_when_it_is_back(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +119,22 @@ def lines_of_reports() -> dict[str, str]:
     return {m[1]: m[0] for m in re.finditer(r"^\| \[(\w+)\]\(.*$", text, re.MULTILINE)}
 
 
+def commits_in(found: Any) -> Iterator[str]:
+    """The commits that its pieces were measured on, as far as they say so."""
+    if isinstance(found, dict):
+        if isinstance(said := found.get("commit"), str) and said:
+            yield said
+        found = list(found.values())
+    if isinstance(found, list):
+        for each in found:
+            yield from commits_in(each)
+
+
 def commit_of(report: str) -> str:
-    """The commit that a report names: itself, or in the table of all."""
-    found = json.loads((REPORTS / f"{report}.json").read_text())
-    inner = [
-        each["machine"] for each in found.values() if isinstance(each, dict) and "machine" in each
-    ]
-    machines = [found.get("machine") or {}, *inner]
-    said = {machine["commit"] for machine in machines if "commit" in machine}
+    """The oldest commit that a report names: itself, or in the table of all."""
+    said = set(commits_in(json.loads((REPORTS / f"{report}.json").read_text())))
     table = re.findall(r"\| ([0-9a-f]{7}) ", lines_of_reports().get(report, ""))
-    ages = {commit.rstrip("+"): behind(commit.rstrip("+"), report) for commit in said or table}
+    ages = {commit.rstrip("+"): behind(commit.rstrip("+"), report) for commit in {*said, *table}}
     return max(ages, key=lambda commit: ages[commit])
 
 

@@ -62,7 +62,7 @@ class Looks:
         self.seen: list[str] = []
 
     def init(self, handle: Any) -> None:
-        pass
+        self.seen.append(USERS_CODE.running)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
         for row in rows:
@@ -75,4 +75,5 @@ def test_a_method_of_a_processor() -> None:
     scope = opened.scope(("a",), [], set())
     (row, _) = opened.rows(_ROWS)
     assert opened.take(scope, row, 0, 0) == [{"k": f"a {processor.name}"}]
+    assert opened._processor.seen == [processor.name], "it may connect to somebody"
     assert not USERS_CODE.running

@@ -89,6 +89,7 @@ def test_a_date_that_the_sink_has_written_is_read() -> None:
         "5",
         "0.5",
         '"26-1-2"',
+        '"0000-01-01"',
     ],
 )
 def test_what_is_no_date_is_a_bad_record_by_name(text: str) -> None:

@@ -63,7 +63,7 @@ LINES = {
 
 
 def put(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 
 
@@ -122,12 +122,28 @@ def test_a_file_without_a_column_that_is_not_null_is_a_dead_letter(tmp_path: Pat
 def test_a_log_that_let_nulls_pass_is_not_read_otherwise(tmp_path: Path) -> None:
     put(tmp_path / "in" / "a.parquet", ROWS, LOOSE)
     assert len(recorded(tmp_path / "in", tmp_path / "q", LOOSE)) == 3
-    with pytest.raises(SchemaMismatch, match="or one without NOT NULL"):
+    with pytest.raises(SchemaMismatch, match="or leave NOT NULL out there"):
         recorded(tmp_path / "in", tmp_path / "q", PLAIN)
+    root = str(tmp_path / "log")
+    ingest_log.prepare(root, ingest_log.IngestMeta(LOOSE, "at", 0))
+    with pytest.raises(SchemaMismatch, match="or leave NOT NULL out there"):
+        ingest_log.prepare(root, ingest_log.IngestMeta(PLAIN, "at", 0))
     recorded(tmp_path / "in", tmp_path / "q2", PLAIN)
     assert recorded(tmp_path / "in", tmp_path / "q2", PLAIN)[1]["file_error"]
     meta = ingest_log.read_meta(ingest_path(str(tmp_path / "q2"), "files"))
     assert meta.declared == PLAIN
+
+
+def test_a_null_in_a_name_of_a_folder_is_a_bad_row(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "k=1" / "a.parquet", [{"at": 1}], pa.schema([("at", AT)]))
+    none = tmp_path / "in" / "k=__HIVE_DEFAULT_PARTITION__"
+    put(none / "b.parquet", [{"at": 2}], pa.schema([("at", AT)]))
+    schema = pa.schema([PLAIN.field("at"), PLAIN.field("k")])
+    found = recorded(tmp_path / "in", tmp_path / "q", schema)
+    assert sorted((row["k"] or 0, row["file_error"]) for row in found) == [
+        (0, "column 'k' is not int64 NOT NULL: a value is null"),
+        (1, None),
+    ]
 
 
 def test_a_null_within_a_column_of_files_that_is_not_null_is_a_bad_row(tmp_path: Path) -> None:
@@ -137,7 +153,8 @@ def test_a_null_within_a_column_of_files_that_is_not_null_is_a_bad_row(tmp_path:
         {"m": [("x", None)]},
         {"deep": [{"n": [("x", {"a": None})]}]},
     ]
-    good: dict[str, Any] = {"s": {"a": 1, "b": None}, "l": [], "m": [("x", 1)], "deep": None}
+    deep = [{"n": [("x", {"a": 1}), ("y", None)]}, None]
+    good: dict[str, Any] = {"s": {"a": 1, "b": None}, "l": [], "m": [("x", 1)], "deep": deep}
     rows = [good, *(good | each for each in bad), dict.fromkeys(good)]
     loose = carried_schema(NESTED)
     put(tmp_path / "in" / "a.parquet", [{"at": 1, **row} for row in rows], loose)

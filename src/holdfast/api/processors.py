@@ -544,8 +544,9 @@ class OpenProcessor:
         self._of = of
         self._codings = [_Coding(spec) for spec in of.states]
         self._turn = _Turn()
-        self._processor = _copied(of.processor)
-        self._processor.init(Handle(of, self._turn, self._codings))
+        with USERS_CODE.of(of.name):
+            self._processor = _copied(of.processor)
+            self._processor.init(Handle(of, self._turn, self._codings))
         self._make: Any = None
 
     def rows(self, batch: pa.RecordBatch) -> list[Any]:

@@ -318,6 +318,16 @@ def test_an_assignment_that_was_lost_comes_again_and_its_node_is_not_lost(
         assert [given.incarnation for given in assignments(again)] == [first]
 
 
+def test_a_process_that_never_takes_its_assignment_is_lost() -> None:
+    driver = Driver()
+    driver.up("t1")
+    lost: list[str] = []
+    for at_ms in range(100, CoordinatorLimits().launch_timeout_ms + 2_000, 100):
+        lost += [e.reason for e in driver.check_until(at_ms) if isinstance(e, c.ReportFailure)]
+        driver.hello("t1")
+    assert [reason.split(" for ")[0] for reason in lost] == ["no keep-alive"]
+
+
 def test_a_node_that_has_spoken_needs_no_assignment_any_more() -> None:
     driver = Driver()
     driver.up("t1")

@@ -7,7 +7,7 @@ replica.py has the table of all transitions.
 - A replica that comes up says hello. The coordinator gives it the next incarnation of the instance
   and writes that to its journal; only when the journal is durable does the replica get its
   assignment (incarnation, newest stored restart point, neighbours), and its neighbours the news.
-  It says hello until it has that; if it was lost, it comes again.
+  It says hello until it has that. Each hello is answered.
 - A replica at work is lost when keep-alives are missed (silence.py), when Spark reports its task's
   end, or when another process says hello in its place (it was replaced before we noticed). It is
   fenced at once: from then on only later incarnations count. Then the shell is asked to end its
@@ -184,9 +184,9 @@ class Coordinator:
         if instance is None or replica is None or instance.has_ended(hello.task):
             return []
         if replica.task == hello.task:
-            if not replica.is_unheard:
+            if not replica.may_not_know(now_ms, self._limits.launch_timeout_ms):
                 return []
-            return self._assigned(instance, replica, replica.incarnation, now_ms)
+            return self._assigned(instance, replica, replica.incarnation, now_ms, again=True)
         effects: list[Effect] = []
         if hello.launch == replica.relief and not replica.is_down:
             effects += self._departures.relieved(instance, replica, now_ms)
@@ -230,16 +230,19 @@ class Coordinator:
         return [end]
 
     def _assigned(
-        self, instance: Instance, replica: Replica, incarnation: Incarnation, now_ms: int
+        self,
+        instance: Instance,
+        replica: Replica,
+        incarnation: Incarnation,
+        now_ms: int,
+        *,
+        again: bool = False,
     ) -> list[Effect]:
-        """The incarnation is durable: the replica may work and its neighbours may know.
-
-        One that is being promoted begins as what it was before.
-        """
+        """The incarnation is durable: the replica may work and its neighbours may know."""
         if replica.incarnation != incarnation or replica.task is None:
             return []
-        if is_first := replica.state is NodeState.ASSIGNING:
-            replica.enter(NodeState.RUNNING)
+        if not again:
+            replica.assigned(now_ms)
             instance.was_up = True
         replica.heard_ms = now_ms
         name, point = instance.plan.node, self._regions.restart_point(instance.plan.node)
@@ -247,7 +250,7 @@ class Coordinator:
         assignment = Assignment(self.epoch, born, point, {}, follows, rounds_over=over)
         peers = self._introductions.to(instance, replica)
         assigned = SendAssignment(name, replica.task, assignment, peers)
-        return [assigned, *(self._introductions.of(instance) if is_first else ())]
+        return [assigned, *(() if again else self._introductions.of(instance))]
 
     # -- failing ----------------------------------------------------------------------------
 

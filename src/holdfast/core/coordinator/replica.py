@@ -85,6 +85,7 @@ class Replica:
     incarnation: Incarnation = NOBODY  # as which it counts now
     former: Incarnation = NOBODY  # as which it counted before it was promoted
     heard_ms: int = 0
+    assigned_ms: int = 0
     has_spoken: bool = False  # its task knows which incarnation it is
     is_told: bool = False  # a secondary that knows, or should, that it is promoted
     has_joined: bool = False  # a secondary that all its producers serve
@@ -117,14 +118,16 @@ class Replica:
         """Whether it works, or is about to."""
         return self.state in (NodeState.RUNNING, NodeState.PROMOTING)
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether it is to work, and its task may not know."""
-        return self.is_up and not self.has_spoken
+    def may_not_know(self, now_ms: int, most_ms: int) -> bool:
+        """Whether it is to work, and its task may not know that yet, but no longer than so."""
+        return self.is_up and not self.has_spoken and now_ms - self.assigned_ms <= most_ms
 
     @property
     def began(self) -> tuple[Incarnation, bool]:
-        """As which incarnation its task begins, or has begun, and whether as a secondary."""
+        """As which incarnation its task begins, or has begun, and whether as a secondary.
+
+        One that is being promoted begins as what it was before.
+        """
         is_secondary = self.role is Role.SECONDARY or self.state is NodeState.PROMOTING
         return self.former or self.incarnation, is_secondary
 
@@ -165,6 +168,11 @@ class Replica:
         self.heard_ms = now_ms
         self.has_spoken = False
         self.incarnation = incarnation
+
+    def assigned(self, now_ms: int) -> None:
+        """It may work, and its task is told."""
+        self.enter(NodeState.RUNNING)
+        self.assigned_ms = now_ms
 
     def promote(self, incarnation: Incarnation) -> None:
         """It is to count as another incarnation; words of the former one are still its own."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -109,13 +110,13 @@ def _spread(values: pa.Array, is_there: pa.Array) -> pa.Array:
 def _as_map(values: pa.Array, to: pa.DataType, path: str) -> pa.Array:
     if not len(values):
         return pa.array([], to)
-    whole = values.take(pa.array(range(len(values)), pa.int64()))  # Nulls hold nothing in it.
+    whole = values.take(pa.array(np.arange(len(values))))  # Nulls hold nothing in it.
     first, last = whole.offsets[0].as_py(), whole.offsets[-1].as_py()
     keys = _nested_part(whole.keys[first:last], to.key_field, f"{path}{{key}}")
     items = _nested_part(whole.items[first:last], to.item_field, f"{path}{{}}")
     is_null = pa.concat_arrays([whole.is_null(), pa.array([False])])
     offsets = pc.if_else(is_null, None, pc.subtract(whole.offsets, first))
-    return pa.MapArray.from_arrays(offsets, keys, items).cast(to)
+    return pa.MapArray.from_arrays(offsets, keys, items, to)
 
 
 def _offsets(lists: pa.Array) -> pa.Array:

@@ -103,6 +103,18 @@ class SchemaMismatch(StorageError):
     """Rows that do not fit a log's schema."""
 
 
+class NullsMismatch(SchemaMismatch):
+    """Other columns must not be null than when a log was begun."""
+
+    def __init__(self, root: str) -> None:
+        """Of the log there."""
+        super().__init__(
+            f"{root} was begun with other columns NOT NULL, or by a version that did not look at "
+            "all of them: within arrays, maps and structs, in the schema of source_delta, and with "
+            "dead_letters. Use another checkpointLocation, or leave NOT NULL out there"
+        )
+
+
 class WrittenByOther(StorageError):
     """A log has a writer of this incarnation or a later one, which only a journal can give."""
 

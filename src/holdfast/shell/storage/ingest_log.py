@@ -50,6 +50,7 @@ from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.errors import (
     FileDamaged,
     LogEnded,
+    NullsMismatch,
     SchemaMismatch,
     StorageError,
     TuplesRemoved,
@@ -196,8 +197,10 @@ def prepare(root: str, meta: IngestMeta) -> None:
             if field.name not in present.schema.names
             or present.schema.field(field.name).type != field.type
         ]
+        if not differing and present.schema.names == meta.schema.names:
+            raise NullsMismatch(root)
         raise SchemaMismatch(
-            f"{root} holds other columns; differing: {', '.join(differing) or 'order or nulls'}. "
+            f"{root} holds other columns; differing: {', '.join(differing) or 'their order'}. "
             "Use another checkpointLocation, or the same columns (files and tables have schema=...)"
         )
     if present.user_files != meta.user_files:
@@ -206,10 +209,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
             "same, or another checkpointLocation"
         )
     if not (present.declared or pa.schema([])).equals(meta.declared or pa.schema([])):
-        raise SchemaMismatch(
-            f"{root} was begun with other columns NOT NULL, or by a version that let nulls pass "
-            "in some: use another checkpointLocation, or the same schema, or one without NOT NULL"
-        )
+        raise NullsMismatch(root)
     if replace(present, schema=meta.schema, declared=meta.declared) != meta:
         raise SchemaMismatch(
             f"{root} was begun with time={present.time_column!r}, a delay of {present.delay_us} us "

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _DATE: Final = re.compile(
     r"([+]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL
 )
+_PLAIN_DATE: Final = r"^(\d{3}[1-9]|\d{2}[1-9]0|\d[1-9]00|[1-9]000)-\d\d-\d\d$"
+"""As Arrow takes dates; but of a year."""
 _BLANKS: Final = "".join(map(chr, (*range(0x21), 0x7F)))
 """What Spark passes over around a date."""
 _ESCAPED_NAME: Final = re.compile(rb'\\u[0-9a-fA-F]{4}[^"\\]*"\s*:')
@@ -127,7 +129,7 @@ def _plain_dates(values: pa.Array, to: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(offsets, part, mask=values.is_null())
     if not (pa.types.is_date(to) and pa.types.is_string(values.type)):
         return values
-    if pc.all(pc.match_substring_regex(values, r"^\d{4}-\d\d-\d\d$")).as_py() is not False:
+    if pc.all(pc.match_substring_regex(values, _PLAIN_DATE)).as_py() is not False:
         return values
     return pa.array([None if v is None else _plain_date(v) for v in values.to_pylist()])
 

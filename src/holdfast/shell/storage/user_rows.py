@@ -390,17 +390,18 @@ class _Making:
     def _column(self, field: pa.Field, present: dict[str, pa.Array], count: int) -> pa.Array:
         try:
             if field.name in self.named:
-                value = pa.array([self.named[field.name]], pa.string())
-                return pa.repeat(as_type(value, field.type)[0], count)
-            if field.name in present and field.name in self.wanted:
+                value = as_type(pa.array([self.named[field.name]], pa.string()), field.type)
+                made = pa.repeat(value[0], count)
+            elif field.name in present and field.name in self.wanted:
                 made = as_type(present[field.name], field.type, field.name)
-                if made.null_count and not field.nullable:
-                    raise ValueError("a value is null")
-                return made.cast(_of_stream(field.type)) if is_nested(field.type) else made
+            else:
+                return pa.nulls(count, _of_stream(field.type))
+            if made.null_count and not field.nullable:
+                raise ValueError("a value is null")
+            return made.cast(_of_stream(field.type)) if is_nested(field.type) else made
         except _BAD as error:
             kind = str(field.type) if field.nullable else f"{field.type} NOT NULL"
             raise ValueError(f"column {field.name!r} is not {kind}: {error}") from None
-        return pa.nulls(count, _of_stream(field.type))
 
 
 def _of_stream(of: pa.DataType) -> pa.DataType:

@@ -200,13 +200,13 @@ class _Races:
 
     def _listed(self, start: str) -> _Moments[list[str]]:
         """Some names now, the others a moment later: in which order they come nobody says."""
-        salt = crc32(str(self._draw.number(0, 1 << 30)).encode())
+        salt = self._draw.number(0, 1 << 30) | 1  # A product, as a checksum keeps parities.
 
         def there() -> list[str]:
             return [name for name in self._objects if name.startswith(start)]
 
         def seen(is_now: bool) -> list[str]:
-            return [name for name in there() if (crc32(name.encode(), salt) & 1) == is_now]
+            return [n for n in there() if (crc32(n.encode()) * salt >> 31 & 1) == is_now]
 
         now = seen(True)
         yield

@@ -10,7 +10,7 @@ from holdfast.sim.workload.oracle import TimedRow, _united
 from holdfast.sim.workload.protections import REPLICAS
 
 
-@pytest.mark.parametrize("seed", [2, 4, 41])
+@pytest.mark.parametrize("seed", [4, 12, 41])
 def test_replicas_agree_correct_and_end(seed: int) -> None:
     """Once a replica that nobody reads stopped; twice tuples came older than what was acted on."""
     run = Run(seed, tuple(KINDS), "random", approach=REPLICAS)

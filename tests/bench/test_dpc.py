@@ -84,7 +84,7 @@ def test_a_target_that_is_missed_says_what_limits_it() -> None:
         {
             "bound": [
                 {**bound, "silent_s": 0.3, "delay_new_ms": 111, "waited_ms": 110, "tentative": 5},
-                {**bound, "silent_s": 0.045, "tentative": 1},
+                {**bound, "silent_s": 0.045, "delay_new_ms": 9, "waited_ms": 8, "tentative": 1},
             ],
             "crash": [{"keep_alive_ms": 100, "pause_ms": 101, "tentative": 2}],
             "standstill": [{"state_bytes": 1 << 29, "hold_ms": 0.5, "first_ms": 2.5}],

@@ -99,7 +99,7 @@ SPEAKS_OF = {
 }
 """The code of the protocol that a report is about, below src/holdfast; otherwise all of `core`."""
 OLD = {
-    *("cluster", "growth", "ha", "kafka", "peers", "sguard"),
+    *("cec", "cluster", "growth", "ha", "kafka", "peers", "sguard"),
     *("security", "hdfs"),
     "spine",
 }

@@ -59,7 +59,7 @@ def _as_part(values: pa.Array, to: pa.DataType, path: str) -> pa.Array:
         return _as_map(values, to, path)
     lists = values.cast(pa.list_(values.type.value_field))
     part = _nested_part(lists.flatten(), to.value_field, f"{path}[]")
-    return pa.ListArray.from_arrays(_offsets(lists), part, type=to, mask=lists.is_null())
+    return pa.ListArray.from_arrays(offsets_of(lists), part, type=to, mask=lists.is_null())
 
 
 def _is_list(of: pa.DataType) -> bool:
@@ -119,7 +119,7 @@ def _as_map(values: pa.Array, to: pa.DataType, path: str) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, items, to)
 
 
-def _offsets(lists: pa.Array) -> pa.Array:
+def offsets_of(lists: pa.Array) -> pa.Array:
     """Where lists begin among all that they hold."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     ends = pc.cumulative_sum(lengths)

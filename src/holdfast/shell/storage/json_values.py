@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.shell.storage.column_values import as_type, has_infinity
+from holdfast.shell.storage.column_values import as_type, has_infinity, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -123,10 +123,7 @@ def _plain_dates(values: pa.Array, to: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(parts, names=names, mask=values.is_null())
     if pa.types.is_list(to) and _holds_date(to):
         part = _plain_dates(values.flatten(), to.value_type)
-        lengths = pc.fill_null(pc.list_value_length(values), 0)
-        ends = pc.cumulative_sum(lengths).cast(pa.int32())
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-        return pa.ListArray.from_arrays(offsets, part, mask=values.is_null())
+        return pa.ListArray.from_arrays(offsets_of(values), part, mask=values.is_null())
     if not (pa.types.is_date(to) and pa.types.is_string(values.type)):
         return values
     if pc.all(pc.match_substring_regex(values, _PLAIN_DATE)).as_py() is not False:

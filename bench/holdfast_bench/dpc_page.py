@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from holdfast_bench.dpc_runs import section
 from holdfast_bench.dpc_targets import targets
 from holdfast_bench.reached import section as section_of
 from holdfast_bench.reporter import Page, machine_of, new_figure, save_figure, table
-from holdfast_bench.running import median
+from holdfast_bench.running import grouped, median
 
 Points = list[dict[str, Any]]
 _HEAD: Final = """\
@@ -112,11 +113,7 @@ _SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 def _redo(points: Points) -> str:
     """What was measured, and the paper's Table 1 with costs that fit it."""
     text = _section(*_SECTIONS["redo"], points)
-    of_way = {
-        way: [p for p in points if p["reconcile"] == way]
-        for way in dict.fromkeys(point["reconcile"] for point in points)
-    }
-    copied = of_way.get("checkpoint/redo", [])
+    copied = [point for point in points if point["reconcile"] == "checkpoint/redo"]
     if not copied:
         return text
     largest = max(copied, key=lambda p: p["tuples"])
@@ -143,8 +140,7 @@ def _redo(points: Points) -> str:
 
 def _crash(points: Points) -> str:
     rows: list[tuple[Any, ...]] = []
-    for keep_alive_ms in dict.fromkeys(point["keep_alive_ms"] for point in points):
-        of_it = [point for point in points if point["keep_alive_ms"] == keep_alive_ms]
+    for keep_alive_ms, of_it in grouped(points, itemgetter("keep_alive_ms")).items():
         pauses = [point["pause_ms"] for point in of_it]
         said = of_it[-1]["tentative"], of_it[-1]["is_identical"]
         rows.append((keep_alive_ms, len(pauses), median(pauses), min(pauses), max(pauses), *said))
@@ -163,8 +159,7 @@ def _plot(
 
     def draw(points: Points, folder: Path) -> None:
         figure, axes = new_figure()
-        for line in dict.fromkeys(map(label, points)):
-            of_line = [point for point in points if label(point) == line]
+        for line, of_line in grouped(points, label).items():
             axes.plot([p[x] for p in of_line], [p[y] for p in of_line], marker="o", label=line)
         axes.set_xlabel(texts[0])
         axes.set_ylabel(texts[1])

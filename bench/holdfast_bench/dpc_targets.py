@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Final
 
 from holdfast_bench.dpc_redo import CHUNK
 from holdfast_bench.reached import Reached, reached
-from holdfast_bench.running import median
+from holdfast_bench.running import grouped, median
 
 Points = list[dict[str, Any]]
+_WITH_RESULTS: Final = ("bound", "waits", "modes", "chain", "interval", "cost", "crash")
 _ALPHA: Final = 0.9
 _SHORTEST_MS: Final = 100
 _BEYOND_MS: Final = 20
@@ -40,13 +42,13 @@ def targets(results: dict[str, Any]) -> list[Reached]:
 
 
 def _of_bounds(points: Points) -> Iterator[Reached]:
-    for x_ms, of_it in _by(points, "x_ms"):
+    for x_ms, of_it in grouped(points, itemgetter("x_ms")).items():
         most_ms = _ALPHA * _SHORTEST_MS + _BEYOND_MS if x_ms == _SHORTEST_MS else x_ms
         for who, figure in (
             ("seen from outside", "delay_new_ms"),
             ("as the query reports", "waited_ms"),
         ):
-            worst = max(of_it, key=lambda point, figure=figure: point[figure])  # type: ignore[misc]
+            worst = max(of_it, key=itemgetter(figure))
             yield reached(
                 f"greatest delay, X = {x_ms:,} ms, {who}",
                 f"≤ {most_ms:g} ms",
@@ -80,17 +82,14 @@ def _of_results(results: dict[str, Any]) -> Iterator[Reached]:
         )
 
 
-_WITH_RESULTS: Final = ("bound", "waits", "modes", "chain", "interval", "cost", "crash")
-
-
 def _of_crashes(points: Points) -> Iterator[Reached]:
-    for keep_alive_ms, of_it in _by(points, "keep_alive_ms"):
-        pause_ms, least_ms = median(p["pause_ms"] for p in of_it), 3 * keep_alive_ms
+    for keep_alive_ms, of_it in grouped(points, itemgetter("keep_alive_ms")).items():
+        pause_ms = median(p["pause_ms"] for p in of_it)
         yield reached(
             f"pause at a crash, keep-alives every {keep_alive_ms} ms, median of {len(of_it)}",
             f"≤ {_PAUSE_MS} ms",
             f"{pause_ms:g} ms",
-            f"a reader goes over after three keep-alives, {least_ms} ms",
+            f"a reader goes over after three keep-alives, {3 * keep_alive_ms} ms",
             is_met=pause_ms <= _PAUSE_MS,
         )
     if points:
@@ -117,7 +116,7 @@ def _of_standstill(points: Points) -> Iterator[Reached]:
 
 
 def _of_corrections(points: Points) -> Iterator[Reached]:
-    for tuples, of_size in _by(points, "tuples"):
+    for tuples, of_size in grouped(points, itemgetter("tuples")).items():
         slow = [point for point in of_size if point["share_of_usual"] < _OF_USUAL]
         limit = "; ".join(
             f"{p['reconcile']} from {p['state']:,}: {p['share_of_usual']:.0%}, {p['back_ms']:g} of "
@@ -202,11 +201,3 @@ def _of_latency(points: Points) -> Iterator[Reached]:
             f"{ms:.1f} ms beside {usual_ms:.1f}; two replicas share the cores with their source",
             is_met=more_ms <= _MORE_MS,
         )
-
-
-def _by(points: Points, name: str) -> Iterable[tuple[Any, Points]]:
-    """The points by one of their values, in the order of its first occurrence."""
-    found: dict[Any, Points] = {}
-    for point in points:
-        found.setdefault(point[name], []).append(point)
-    return found.items()

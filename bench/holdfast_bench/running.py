@@ -165,3 +165,13 @@ def write_whole(path: str | Path, text: str) -> None:
 def median(values: Iterable[float]) -> float:
     """The median, rounded to microunits."""
     return round(statistics.median(values), 6)
+
+
+def grouped(
+    points: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], Any]
+) -> dict[Any, list[dict[str, Any]]]:
+    """The points by what a function gives for each, in the order in which that comes first."""
+    found: dict[Any, list[dict[str, Any]]] = {}
+    for point in points:
+        found.setdefault(key(point), []).append(point)
+    return found

@@ -17,8 +17,9 @@ import xxhash
 
 from holdfast.api.expressions.nested import parts_of, per_array
 from holdfast.api.expressions.signatures import ANY, Function
-from holdfast.api.expressions.types import holds, holds_interval, name_of
+from holdfast.api.expressions.types import holds_interval, name_of
 from holdfast.api.expressions.values import Value, derived_from_all
+from holdfast.core.model.nested_types import holds
 from holdfast.errors import DataflowError, UnsupportedError
 
 Seeds = npt.NDArray[Any]

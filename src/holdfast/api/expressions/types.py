@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from holdfast.api.expressions.parser import TypeName
 from holdfast.api.expressions.values import Value
-from holdfast.core.model.nested_types import canonical, is_nested
+from holdfast.core.model.nested_types import canonical, holds, is_nested, of_stream
 from holdfast.errors import DataflowError, UnsupportedError
 
 CARRIED = (
@@ -123,12 +123,7 @@ def is_carried(of: pa.DataType) -> bool:
 
 def carried_schema(schema: pa.Schema) -> pa.Schema:
     """A schema whose arrays, maps and structs are as streams have them."""
-    return pa.schema([f.with_type(canonical(f.type)) if is_nested(f.type) else f for f in schema])
-
-
-def holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
-    """Whether it is of a kind, or a type within it is."""
-    return is_kind(of) or any(holds(of.field(n).type, is_kind) for n in range(of.num_fields))
+    return pa.schema([f.with_type(of_stream(f.type)) for f in schema])
 
 
 def holds_interval(of: pa.DataType) -> bool:

@@ -15,6 +15,11 @@ def is_nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_map(kind) or pa.types.is_struct(kind))
 
 
+def holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether it is of a kind, or a type within it is."""
+    return is_kind(kind) or any(holds(kind.field(n).type, is_kind) for n in range(kind.num_fields))
+
+
 def with_parts(
     kind: pa.DataType,
     of_part: Callable[[pa.DataType], pa.DataType],
@@ -47,8 +52,13 @@ def canonical(kind: pa.DataType) -> pa.DataType:
     return with_parts(kind, _canonical_part)
 
 
+def of_stream(kind: pa.DataType) -> pa.DataType:
+    """A type as streams have it: arrays, maps and structs canonically, others as they are."""
+    return canonical(kind) if is_nested(kind) else kind
+
+
 def declared(kind: pa.DataType) -> pa.DataType:
-    """The same, but what must not be null in it stays so."""
+    """As `canonical`, but what must not be null in it stays so."""
     return with_parts(kind, _canonical_part, keeps_needed=True)
 
 

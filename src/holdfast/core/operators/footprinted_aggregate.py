@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -378,9 +378,10 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         entries, slots = self._append(found, groups.flatten(), cut_of, streams)
         prints = self._prints(entries, found.lengths)
         known = np.stack([found.generations, found.binding, prints])
-        for start, tail, (first, end), (begin, stop) in found.windows():
-            written = WrittenSegments(known[:, first:end].copy(), stop - begin, tail)
-            self._written[start] = written
+        held = np.diff(found.ends)
+        each = zip(found.starts, found.tails.tolist(), found.segments, held.tolist(), strict=True)
+        for start, tail, (first, end), count in each:
+            self._written[start] = WrittenSegments(known[:, first:end].copy(), count, tail)
         self._count += len(order)
         self._set_aside(found, cut_of, slots, entries[:, self._groups.key_words :])
         self._generation = len(cuts)
@@ -394,7 +395,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         self._aside = aside
         self._summed = dict.fromkeys(found.starts, 0)
         later = np.flatnonzero(cut_of > self._oldest)
-        of = np.repeat(found.starts, found.held)[later]
+        of = np.repeat(found.starts, np.diff(found.ends))[later]
         order = np.lexsort((cut_of[later], of))
         later, of = later[order], of[order]
         cut, slot, value = cut_of[later], slots[later], np.ascontiguousarray(values[later])
@@ -405,7 +406,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         for start, floor, first, end in parts:
             aside[start].append(SetAside(floor, slot[first:end], value[first:end]))
         if self._groups.value_has_text:
-            for start, _, _, (first, end) in found.windows():
+            for start, (first, end) in zip(found.starts, found.groups, strict=True):
                 if aside[start]:
                     self._floors[start] = slots[first:end], cut_of[first:end]
 
@@ -426,11 +427,11 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             entries[:, key_words + word] = column.to_numpy()
         slots = np.empty(len(structs), dtype=np.int64)
         current = np.flatnonzero(cut_of <= self._oldest)
-        edges = np.searchsorted(current, found.ends).tolist()
+        now_of = pairwise(np.searchsorted(current, found.ends).tolist())
         low = np.full(streams, NO_ID, dtype=np.int64)  # No tuple is needed for what they hold.
         opened = self._directory.open(found.starts, low, 0)
-        for n, (_, _, _, (first, end)) in enumerate(found.windows()):
-            window, mine, count = opened[n], entries[first:end], end - first
+        for window, (first, end), (begin, stop) in zip(opened, found.groups, now_of, strict=True):
+            mine, count = entries[first:end], end - first
             if groups.key_has_text:
                 some = [column.slice(first, count) for column in keys]
                 mine[:, :key_words] = groups.pack_keys(some, count, window.strings)
@@ -441,7 +442,7 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             slots[first:end] = window.groups.upsert_slots(mine[:, :key_words])
             if len(window.groups) != count:
                 raise InvariantViolation(f"{self.name}: two segments hold one group")
-            if len(now := current[edges[n] : edges[n + 1]]):
+            if len(now := current[begin:stop]):
                 window.groups.write_values(slots[now], entries[now, key_words:])
         return entries, slots
 

@@ -138,6 +138,7 @@ class AdoptedSegments:
         starts: Of the windows, ascending.
         tails: int64 (windows,), generation of each one's tail; -1: there is none.
         edges: int64 (windows + 1,), between which of the segments each one's are.
+        ends: int64 (windows + 1,), between which of the groups each one's are.
         lengths: int64 (segments,), how many groups each has.
         generations: int64 (segments,), as `WrittenSegments` has them.
         binding: int64 (segments,), as `WrittenSegments` has it.
@@ -146,25 +147,20 @@ class AdoptedSegments:
     starts: list[int]
     tails: np.ndarray
     edges: np.ndarray
+    ends: np.ndarray
     lengths: np.ndarray
     generations: np.ndarray
     binding: np.ndarray
 
     @property
-    def ends(self) -> np.ndarray:
-        """Between which of the groups each window's are. int64 (windows + 1,)."""
-        ends: np.ndarray = np.append(0, np.cumsum(self.lengths))[self.edges]
-        return ends
+    def segments(self) -> Iterator[tuple[int, int]]:
+        """Of each window its segments, a half-open range."""
+        return pairwise(self.edges.tolist())
 
     @property
-    def held(self) -> np.ndarray:
-        """How many groups each window has. int64 (windows,)."""
-        return np.diff(self.ends)
-
-    def windows(self) -> Iterator[tuple[int, int, tuple[int, int], tuple[int, int]]]:
-        """Of each one start and tail, and its segments and groups, as half-open ranges."""
-        edges, ends = pairwise(self.edges.tolist()), pairwise(self.ends.tolist())
-        return zip(self.starts, self.tails.tolist(), edges, ends, strict=True)
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Of each window its groups, a half-open range."""
+        return pairwise(self.ends.tolist())
 
 
 def adopted(
@@ -198,7 +194,10 @@ def adopted(
     binding, tails = generations[wholes], np.full(len(windows), NONE, dtype=np.int64)
     binding[edges[of[rests]] + segments[rests]] = generations[rests]
     tails[of[is_tail]] = generations[is_tail]
-    return AdoptedSegments(windows.tolist(), tails, edges, lengths, generations[wholes], binding)
+    ends = np.append(0, np.cumsum(lengths))[edges]
+    return AdoptedSegments(
+        windows.tolist(), tails, edges, ends, lengths, generations[wholes], binding
+    )
 
 
 class SegmentsSaid(NamedTuple):

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from holdfast.core.model.nested_types import holds
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US, outside, with_time
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.debezium import CHANGE, CHANGE_OF_LOG, NoChange, changes_of
@@ -239,7 +240,7 @@ def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
     schema = pa.schema([f.with_nullable(True) for f in schema])
     if kind in ("json", DEBEZIUM):
         for each in schema:
-            if _holds(each.type, pa.types.is_map) or _holds(each.type, pa.types.is_binary):
+            if holds(each.type, pa.types.is_map) or holds(each.type, pa.types.is_binary):
                 raise KafkaError(
                     f"column {each.name!r} is {each.type}, which is not read from JSON: declare a "
                     "struct of the fields, or a string"
@@ -248,17 +249,14 @@ def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
             _read_json([b"{}"], schema)
         except _BAD as error:
             raise KafkaError(f"JSON cannot have this schema: {error}") from None
-    for each in schema if kind == "protobuf" else ():
-        if _holds(each.type, pa.types.is_map) or _holds(each.type, pa.types.is_struct):
-            raise KafkaError(
-                f"column {each.name!r} is {each.type}, which is not read from Protobuf: leave it "
-                "out of schema=..."
-            )
+    if kind == "protobuf":
+        for each in schema:
+            if holds(each.type, pa.types.is_map) or holds(each.type, pa.types.is_struct):
+                raise KafkaError(
+                    f"column {each.name!r} is {each.type}, which is not read from Protobuf: leave "
+                    "it out of schema=..."
+                )
     return schema.append(CHANGE_OF_LOG) if kind == DEBEZIUM else schema
-
-
-def _holds(of: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
-    return is_kind(of) or any(_holds(of.field(n).type, is_kind) for n in range(of.num_fields))
 
 
 # -- the formats ----------------------------------------------------------------------------

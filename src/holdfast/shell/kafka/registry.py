@@ -248,7 +248,8 @@ def _type(given: Any, name: str) -> pa.DataType:
             return pa.decimal128(given["precision"], given.get("scale", 0))
         if given.get("type") == "enum":
             return pa.string()
-        return _type(given.get("type"), name) if (of := _nested(given, name)) is None else of
+        nested = _nested(given, name)
+        return _type(given.get("type"), name) if nested is None else nested
     if given not in _PLAIN:
         raise KafkaError(
             f"no column has the type of its field {name!r}; give schema=... without it"

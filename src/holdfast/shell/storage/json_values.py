@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.nested_types import holds
 from holdfast.shell.storage.column_values import as_type, has_infinity, offsets_of
 
 if TYPE_CHECKING:
@@ -116,12 +117,12 @@ def as_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _plain_dates(values: pa.Array, to: pa.DataType) -> pa.Array:
     """Texts of dates as Arrow takes them; of others the same values. Raises `ValueError`."""
     if pa.types.is_struct(to) and to.num_fields:
-        if not _holds_date(to):
+        if not holds(to, pa.types.is_date):
             return values
         parts = [_plain_dates(values.field(n), each.type) for n, each in enumerate(to)]
         names = [each.name for each in to]
         return pa.StructArray.from_arrays(parts, names=names, mask=values.is_null())
-    if pa.types.is_list(to) and _holds_date(to):
+    if pa.types.is_list(to) and holds(to, pa.types.is_date):
         part = _plain_dates(values.flatten(), to.value_type)
         return pa.ListArray.from_arrays(offsets_of(values), part, mask=values.is_null())
     if not (pa.types.is_date(to) and pa.types.is_string(values.type)):
@@ -129,11 +130,6 @@ def _plain_dates(values: pa.Array, to: pa.DataType) -> pa.Array:
     if pc.all(pc.match_substring_regex(values, _PLAIN_DATE)).as_py() is not False:
         return values
     return pa.array([None if v is None else _plain_date(v) for v in values.to_pylist()])
-
-
-def _holds_date(of: pa.DataType) -> bool:
-    parts = (of.field(n).type for n in range(of.num_fields))
-    return bool(pa.types.is_date(of)) or any(map(_holds_date, parts))
 
 
 def _plain_date(text: str) -> str:

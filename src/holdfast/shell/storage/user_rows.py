@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
-from holdfast.core.model.nested_types import canonical, is_nested
+from holdfast.core.model.nested_types import is_nested, of_stream
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
@@ -371,7 +371,7 @@ class _Making:
 
     @cached_property
     def _timed(self) -> pa.Schema:
-        return with_time(pa.schema([f.with_type(_of_stream(f.type)) for f in self.schema]))
+        return with_time(pa.schema([f.with_type(of_stream(f.type)) for f in self.schema]))
 
     def made(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The schema's columns, and the time. Raises one of `_BAD` if a row is bad."""
@@ -395,17 +395,13 @@ class _Making:
             elif field.name in present and field.name in self.wanted:
                 made = as_type(present[field.name], field.type, field.name)
             else:
-                return pa.nulls(count, _of_stream(field.type))
+                return pa.nulls(count, of_stream(field.type))
             if made.null_count and not field.nullable:
                 raise ValueError("a value is null")
-            return made.cast(_of_stream(field.type)) if is_nested(field.type) else made
+            return made.cast(of_stream(field.type)) if is_nested(field.type) else made
         except _BAD as error:
             kind = str(field.type) if field.nullable else f"{field.type} NOT NULL"
             raise ValueError(f"column {field.name!r} is not {kind}: {error}") from None
-
-
-def _of_stream(of: pa.DataType) -> pa.DataType:
-    return canonical(of) if is_nested(of) else of
 
 
 # -- formats with columns -------------------------------------------------------------------------
